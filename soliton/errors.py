@@ -1,0 +1,36 @@
+"""The three kinds of failure, and who each one is for.
+
+* `ConfigError`: a mistake of the user, found before anything loads. The message says what, the value got,
+  what is allowed and what to do.
+* `WorldError`: a failure of the world (environment, tool, engine, grader). It carries a closed reason and becomes
+  data on a trajectory, never a reward of 0.
+* `RunError`: the run cannot go on honestly (non-finite numbers, a violated ledger, a damaged checkpoint).
+
+Our own mistakes are assertions.
+"""
+
+from __future__ import annotations
+
+
+class SolitonError(Exception):
+    """Base of every error that Soliton raises on purpose."""
+
+
+class ConfigError(SolitonError):
+    """A mistake in a recipe, an override or a call: what, the value got, what is allowed, what to do."""
+
+
+class RunError(SolitonError):
+    """The run stops here: going on would give wrong or dishonest results. The message names step and numbers."""
+
+
+class WorldError(SolitonError):
+    """A failure of the world, turned into data at one boundary (`soliton.rollout.episode`).
+
+    Attributes:
+        reason: a member of `soliton.types.DropReason`, as its string value.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason

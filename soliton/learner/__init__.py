@@ -1,0 +1,1 @@
+"""The learner: trajectories in, weights out. It never knows how data arrived."""

@@ -1,0 +1,91 @@
+"""The store protocol: five calls between the roles that make data and the role that learns.
+
+The store is the only owner of work: what is issued, where it is, what was trained. A worker leases and commits, the
+learner takes and finishes steps; neither knows the other.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import msgspec
+
+from soliton.types import AttemptId, Lease, Ledger, Publication, Trajectory
+
+CommitAck = Literal["queued", "superseded", "dropped"]
+
+
+class BatchItem(msgspec.Struct, frozen=True, eq=False):
+    """A consumed trajectory.
+
+    Attributes:
+        trajectory: as committed.
+        staleness: learner step now minus step of its oldest action-token version; queue time included.
+        min_trusted_version: action tokens of an older version are left out of the actor loss (the denominator keeps
+            them); 0 unless `when_too_old = "mask_tokens"`.
+        queued_s: seconds between commit and consumption.
+    """
+
+    trajectory: Trajectory
+    staleness: int
+    min_trusted_version: int
+    queued_s: float
+
+
+class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store knows, for metrics, alarms and `why am I blocked`.
+
+    Attributes:
+        step: learner steps published so far.
+        version: newest published version.
+        ledger: where every issued attempt is.
+        admission_wait_s: time in which at least one lease call waited at the admission limit.
+        batch_wait_s: time in which `take` waited for a full batch.
+        hold_wait_s: time in which `take` waited for an old trajectory (`when_too_old = "wait"`).
+        dropped_by_length_decile: attempts dropped as stale, by decile of their length among all committed (10 counts);
+            a rising tail is a length bias.
+        waiting: role -> reason, for each caller blocked right now.
+    """
+
+    step: int
+    version: int
+    ledger: Ledger
+    admission_wait_s: float
+    batch_wait_s: float
+    hold_wait_s: float
+    dropped_by_length_decile: tuple[int, ...]
+    waiting: dict[str, str]
+
+
+class Store(Protocol):
+    """Execution is at-least-once, consumption exactly once."""
+
+    async def lease(self, limit: int) -> list[Lease]:
+        """Up to `limit` attempts to run now; waits at the admission limit until at least one is free.
+
+        An empty list means that the run is over: no draw is left, or `close` was called.
+        """
+        ...
+
+    async def commit(self, trajectory: Trajectory) -> CommitAck:
+        """Hand in a finished attempt, failed ones included.
+
+        The first accepted commit of (draw, sample) wins; a later one is acknowledged and counted `superseded`. A
+        failed one is counted under its reason and its draw is issued again, up to the limit of attempts.
+        """
+        ...
+
+    async def take(self) -> list[BatchItem]:
+        """One full batch for the learner, oldest version first; waits until it is full. [] when the run is over.
+
+        Staleness is checked here. Taken trajectories count as queued until `finish_step`.
+        """
+        ...
+
+    async def finish_step(self, trained: list[AttemptId], publication: Publication | None) -> None:
+        """The learner is done with a batch; `publication` is None where the actor did not move."""
+        ...
+
+    async def status(self) -> StoreStatus:
+        """The ledger and the waits."""
+        ...
