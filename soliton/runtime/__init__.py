@@ -1,0 +1,1 @@
+"""Where the roles meet: clocks, the inline runtime, stages, checkpoints and the run folder."""
