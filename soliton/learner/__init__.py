@@ -1,1 +1,1 @@
-"""The learner: trajectories in, weights out. It never knows how data arrived."""
+"""Learner: one consumed batch in, moved weights and metrics out. It never knows how the batch arrived."""

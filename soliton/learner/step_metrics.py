@@ -1,0 +1,82 @@
+"""Metrics of one learner step, under the names of `soliton.metrics`, the same for every method.
+
+Everything is a global sum divided once by a global count (fault E2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from soliton.learner.actor import ActorPass
+from soliton.learner.critic import CriticPass
+from soliton.learner.packing import Batch
+from soliton.losses import explained_variance
+from soliton.store.store import BatchItem
+from soliton.types import Status
+
+Metrics = dict[str, float]
+
+
+def batch_metrics(batch: Batch, staleness: Sequence[int]) -> Metrics:
+    """What was consumed: rewards, lengths, ages, policy versions."""
+    trajectories = batch.trajectories
+    versions = [len(np.unique(t.versions[t.action_mask])) for t in trajectories]
+    return {
+        "reward/mean": float(np.mean([t.total_reward for t in trajectories])),
+        "tokens/action": float(batch.num_action_tokens),
+        "tokens/total": float(len(batch.rewards)),
+        "trajectory/length_mean": len(batch.rewards) / len(trajectories),
+        "trajectory/truncated_share": float(np.mean([t.status is Status.TRUNCATED for t in trajectories])),
+        "staleness/mean": float(np.mean(staleness)),
+        "staleness/max": float(max(staleness)),
+        "versions/mean": float(np.mean(versions)),
+        "versions/max": float(max(versions)),
+        "versions/share_mixed": float(np.mean([n > 1 for n in versions])),
+    }
+
+
+def staleness_of(items: Sequence[BatchItem]) -> list[int]:
+    """Staleness of each item, as the store computed it at consumption."""
+    return [item.staleness for item in items]
+
+
+def advantage_metrics(batch: Batch, advantages: Tensor) -> Metrics:
+    """Mean and standard deviation of the advantage over action tokens."""
+    of_actions = advantages[batch.action_mask].double()
+    return {"advantage/mean": float(of_actions.mean()), "advantage/std": float(of_actions.std(correction=0))}
+
+
+def critic_metrics(batch: Batch, first: CriticPass) -> Metrics:
+    """The first fit of a step: loss, gradient and fit of the values from before it."""
+    return {
+        "critic/loss": first.loss,
+        "critic/lr": first.lr,
+        "critic/explained_var": explained_variance(first.values, first.targets, batch.action_mask),
+        "critic/value_mean": float(first.values[batch.action_mask].double().mean()),
+    }
+
+
+def actor_metrics(batch: Batch, actor: ActorPass) -> Metrics:
+    """The actor's pass, and what separates it from the recorded log-probs whether or not the method looks at them."""
+    tokens = actor.band["tokens"]
+    low, high = actor.band["masked_low"] / tokens, actor.band["masked_high"] / tokens
+    newest = batch.versions == batch.versions.max()
+    gap = (actor.logprobs - batch.rollout_logprobs)[newest].double().abs()
+    return {
+        "actor/loss": actor.loss,
+        "actor/grad_norm": actor.grad_norm,
+        "actor/lr": actor.lr,
+        "actor/entropy": actor.entropy,
+        "actor/signal_share": actor.signal_tokens / batch.num_action_tokens,
+        "trust_mask/share": low + high,
+        "trust_mask/share_low": low,
+        "trust_mask/share_high": high,
+        "log_ratio/mean": actor.band["log_ratio_sum"] / tokens,
+        "log_ratio/abs_mean": actor.band["abs_log_ratio_sum"] / tokens,
+        "ratio/max": actor.band["ratio_max"],
+        "parity/newest_gap_mean": float(gap.mean()),
+        "parity/newest_gap_max": float(gap.max()),
+    }
