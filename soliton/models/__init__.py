@@ -3,7 +3,30 @@
 Importing this package does not import transformers; its functions do when they need it.
 """
 
+from soliton.models.critic import Critic, critic_manifest
+from soliton.models.frozen_prefix import FrozenPrefix, replay_frozen_prefix
 from soliton.models.load import load_causal_lm, new_causal_lm
+from soliton.models.logprobs import token_logprobs
+from soliton.models.shift import outputs_after_last_token, outputs_before_tokens
 from soliton.models.tiny import tiny_qwen3_config, tiny_qwen3_moe_config
+from soliton.models.trainable import freeze, frozen_sha256, resolve_trainable
+from soliton.models.trunk import causal_hidden, lm_head_weight
 
-__all__ = ["load_causal_lm", "new_causal_lm", "tiny_qwen3_config", "tiny_qwen3_moe_config"]
+__all__ = [
+    "Critic",
+    "FrozenPrefix",
+    "causal_hidden",
+    "critic_manifest",
+    "freeze",
+    "frozen_sha256",
+    "lm_head_weight",
+    "load_causal_lm",
+    "new_causal_lm",
+    "outputs_after_last_token",
+    "outputs_before_tokens",
+    "replay_frozen_prefix",
+    "resolve_trainable",
+    "tiny_qwen3_config",
+    "tiny_qwen3_moe_config",
+    "token_logprobs",
+]

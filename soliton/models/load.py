@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from soliton.errors import ConfigError
+from soliton.models.trunk import check_plain_projection
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -50,11 +51,13 @@ def load_causal_lm(folder: str | Path) -> PreTrainedModel:
 
     Raises:
         ConfigError: the folder, its `config.json` or its safetensors weights are missing; a dropout rate is above 0;
-            the weights lack parameters, hold unknown ones or have other shapes.
+            the weights lack parameters, hold unknown ones or have other shapes; the model caps or scales its logits.
     """
     from transformers import AutoModelForCausalLM
 
-    return load_strictly(AutoModelForCausalLM, Path(folder))
+    model = load_strictly(AutoModelForCausalLM, Path(folder))
+    check_plain_projection(model)
+    return model
 
 
 def load_strictly(auto_class: Any, folder: Path) -> PreTrainedModel:
