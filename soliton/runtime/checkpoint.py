@@ -1,0 +1,112 @@
+"""Checkpoints: folders that are either whole or not there.
+
+A checkpoint is written into a temporary folder, every file is flushed to the disk, a manifest with each file's size and
+sha256 is added, and the folder is renamed into place. Loading verifies the manifest; a damaged checkpoint is skipped
+with a message and its predecessor is used (fault J6). At least two are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from soliton.runtime.failpoints import failpoint
+
+MANIFEST = "manifest.json"
+TEMPORARY_PREFIX = ".incomplete-"
+
+
+def write_checkpoint(root: Path, step: int, write_files: Callable[[Path], None], keep: int) -> Path:
+    """Write `root/step_<step>` atomically and remove all but the newest `keep` checkpoints.
+
+    Args:
+        root: the run's `checkpoints` folder.
+        step: learner step; a checkpoint of the same step is replaced.
+        write_files: writes the payload files into the folder it is given.
+        keep: >= 2.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    remove_incomplete(root)
+    temporary = root / f"{TEMPORARY_PREFIX}step_{step}"
+    temporary.mkdir()
+    write_files(temporary)
+    failpoint("checkpoint.files_written")
+    manifest = {file.name: _describe(file) for file in sorted(temporary.iterdir())}
+    (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    for file in temporary.iterdir():
+        _flush(file)
+    _flush(temporary)
+    failpoint("checkpoint.before_rename")
+    final = root / f"step_{step}"
+    if final.exists():
+        shutil.rmtree(final)
+    temporary.rename(final)
+    _flush(root)
+    failpoint("checkpoint.after_rename")
+    for old in list_checkpoints(root)[:-keep]:
+        shutil.rmtree(old)
+    return final
+
+
+def list_checkpoints(root: Path) -> list[Path]:
+    """Checkpoint folders, oldest first; their contents are not verified."""
+    folders = [p for p in root.glob("step_*") if p.is_dir() and p.name.removeprefix("step_").isdigit()]
+    return sorted(folders, key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The learner step in a checkpoint's name."""
+    return int(checkpoint.name.removeprefix("step_"))
+
+
+def newest_whole_checkpoint(root: Path, note: Callable[[str], None]) -> Path | None:
+    """The newest checkpoint whose files all match their manifest; None if there is none.
+
+    Args:
+        root: the run's `checkpoints` folder.
+        note: told of every checkpoint that is skipped, and why.
+    """
+    for checkpoint in reversed(list_checkpoints(root)):
+        problem = damage(checkpoint)
+        if problem is None:
+            return checkpoint
+        note(f"{checkpoint.name} is damaged ({problem}); using the checkpoint before it")
+    return None
+
+
+def damage(checkpoint: Path) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    try:
+        manifest = json.loads((checkpoint / MANIFEST).read_text())
+    except (OSError, ValueError) as error:
+        return f"{MANIFEST} cannot be read: {error}"
+    for name, expected in manifest.items():
+        file = checkpoint / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if _describe(file) != expected:
+            return f"{name} does not match its checksum"
+    return None
+
+
+def remove_incomplete(root: Path) -> None:
+    """Remove what a killed writer left."""
+    for leftover in root.glob(f"{TEMPORARY_PREFIX}*"):
+        shutil.rmtree(leftover)
+
+
+def _describe(file: Path) -> dict[str, int | str]:
+    data = file.read_bytes()
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

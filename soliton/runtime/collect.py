@@ -1,0 +1,84 @@
+"""Roll out a fixed list of prompts with one policy, every episode waited for: for evaluation and value pretraining.
+
+No store: nothing is trained while it runs, so nothing can be stale. Results are in the order of the prompts and do not
+depend on how many run together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from transformers import PreTrainedModel
+
+from soliton.envs.latency import LatencyConfig
+from soliton.errors import RunError
+from soliton.rollout.episode import Episode
+from soliton.runtime.clock import VirtualClock
+from soliton.runtime.setup import Setup
+from soliton.types import AttemptId, Lease, Prompt, Status, Trajectory
+
+
+def collect(
+    setup: Setup,
+    model: PreTrainedModel,
+    prompts: Sequence[Prompt],
+    *,
+    seed: int,
+    on_done: Callable[[Trajectory], None] = lambda _: None,
+) -> list[Trajectory]:
+    """One finished trajectory per prompt, in order; failures of the world are tried again.
+
+    Args:
+        setup: task and settings.
+        model: the policy; not changed.
+        prompts: what to attempt.
+        seed: of sampling and environments; equal seeds give equal trajectories for equal policies.
+        on_done: called as each trajectory finishes.
+
+    Raises:
+        RunError: a prompt failed `rollout.max_attempts` times.
+    """
+    clock = VirtualClock(seed)
+    return clock.run(_collect(setup, model, prompts, clock, seed, on_done))
+
+
+async def _collect(
+    setup: Setup,
+    model: PreTrainedModel,
+    prompts: Sequence[Prompt],
+    clock: VirtualClock,
+    seed: int,
+    on_done: Callable[[Trajectory], None],
+) -> list[Trajectory]:
+    config = setup.config
+    engine = setup.new_engine(model, version=0)
+    make_environment = setup.environment_factory(LatencyConfig())
+
+    async def attempt(draw: int, prompt: Prompt) -> Trajectory:
+        for attempt in range(config.rollout.max_attempts):
+            lease = Lease(attempt=AttemptId(draw, 0, attempt), issued_s=clock.now(), version=0)
+            episode = Episode(
+                lease,
+                prompt,
+                make_environment=make_environment,
+                engine=engine,
+                renderer=setup.renderer,
+                clock=clock,
+                limits=config.limits,
+                sampling=config.sampling.record(),
+                run_seed=seed,
+            )
+            trajectory = await episode.run()
+            await engine.release(str(lease.attempt))
+            if trajectory.status is not Status.FAILED:
+                on_done(trajectory)
+                return trajectory
+        tries = config.rollout.max_attempts
+        raise RunError(f"prompt {prompt.id} failed {tries} times, last reason {trajectory.reason}; see logs/run.log")
+
+    pump = asyncio.create_task(engine.run(clock, config.inline.tick_s))
+    try:
+        return await asyncio.gather(*(attempt(draw, prompt) for draw, prompt in enumerate(prompts)))
+    finally:
+        pump.cancel()

@@ -1,0 +1,126 @@
+"""From a configuration to the objects that a run is made of. The only place that knows which name is which class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+
+from soliton.config import RunConfig
+from soliton.engines.local import LocalEngine
+from soliton.envs.calculator import Calculator
+from soliton.envs.environment import Environment
+from soliton.envs.latency import LatencyConfig, SimulatedLatency
+from soliton.errors import ConfigError
+from soliton.models.character_tokenizer import character_tokenizer
+from soliton.models.load import load_causal_lm, new_causal_lm
+from soliton.models.tiny import tiny_qwen3_config, tiny_qwen3_moe_config
+from soliton.prompts.calculator import CalculatorPrompts
+from soliton.prompts.stream import PromptStream
+from soliton.rollout.renderer import Renderer
+from soliton.types import Clock, stable_seed
+
+EnvironmentFactory = Callable[[Clock, int], Environment]
+"""Makes the environment of one episode from its clock and seed."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every stage shares.
+
+    Attributes:
+        config: the run's configuration.
+        tokenizer, renderer: of the policy.
+        prompts: training stream; held-out prompts come from it, too.
+    """
+
+    config: RunConfig
+    tokenizer: PreTrainedTokenizerFast
+    renderer: Renderer
+    prompts: PromptStream
+
+    def environment_factory(self, latency: LatencyConfig) -> EnvironmentFactory:
+        """Environments of the run's task, with simulated tool latency around them."""
+
+        def make(clock: Clock, seed: int) -> Environment:
+            return SimulatedLatency(Calculator(), clock, latency, seed)
+
+        return make
+
+    def new_engine(self, model: PreTrainedModel, version: int) -> LocalEngine:
+        """An engine with its own copy of `model`, with empty caches."""
+        table = self.config.engine
+        return LocalEngine(
+            model,
+            self.tokenizer,
+            num_slots=table.num_slots,
+            max_context=self.config.limits.max_tokens,
+            prefill_budget=table.prefill_budget,
+            kv_on_update=table.kv_on_update,
+            version=version,
+        )
+
+
+def make_setup(config: RunConfig, model_folder: Path | None) -> Setup:
+    """Tokenizer, renderer and prompts; the tokenizer comes from `model_folder` if the model does."""
+    tokenizer = character_tokenizer() if model_folder is None else _load_tokenizer(model_folder)
+    prompts = CalculatorPrompts(seed=stable_seed(config.seed, "prompts"), num_prompts=config.env.num_prompts)
+    return Setup(config=config, tokenizer=tokenizer, renderer=Renderer(tokenizer), prompts=prompts)
+
+
+def initial_model(config: RunConfig, setup: Setup, model_folder: Path | None) -> PreTrainedModel:
+    """The policy that the first stage starts from."""
+    if model_folder is not None:
+        return load_causal_lm(model_folder)
+    make = {"tiny-qwen3": tiny_qwen3_config, "tiny-qwen3-moe": tiny_qwen3_moe_config}[config.model.kind]
+    tokenizer = setup.tokenizer
+    model_config = make(
+        len(tokenizer),
+        tie=config.model.tie_embeddings,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return new_causal_lm(model_config, stable_seed(config.seed, "model"))
+
+
+def initial_model_folder(config: RunConfig) -> Path | None:
+    """The Hugging Face folder that `[init]` names; None for a new model.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    if config.init.model is not None:
+        folder = Path(config.init.model)
+        if not (folder / "config.json").exists():
+            raise ConfigError(f"init.model: {folder} is no Hugging Face folder (it has no config.json)")
+        return folder
+    if config.init.run is None:
+        return None
+    run = Path(config.init.run)
+    for folder in (run / "final", run / "stages" / "sft"):
+        if (folder / "config.json").exists():
+            return folder
+    raise ConfigError(f"init.run: {run} holds no finished model (neither final/ nor stages/sft/); let it finish first")
+
+
+def initial_critic_folder(config: RunConfig) -> Path | None:
+    """The critic of the run that `[init]` names, if it left one."""
+    if config.init.run is None:
+        return None
+    run = Path(config.init.run)
+    for folder in (run / "final_critic", run / "stages" / "value_pretraining"):
+        if folder.exists():
+            return folder
+    return None
+
+
+def _load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder}: no tokenizer can be loaded from it: {error}") from error
+    if tokenizer.chat_template is None:
+        raise ConfigError(f"{folder}: the tokenizer has no chat template; save one with it, prompts are rendered by it")
+    return tokenizer

@@ -1,0 +1,162 @@
+"""The stages of a run, each from what it needs to what it leaves.
+
+A finished stage leaves a folder that appears whole or not at all; a resumed run loads it instead of running the stage
+again. A stage that was interrupted begins again from its seed (`train` from its newest checkpoint) and ends the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from transformers import PreTrainedModel
+
+from soliton.algorithms.build import build_method
+from soliton.envs.calculator import demonstration
+from soliton.evals.evaluation import Evaluation, evaluation_of
+from soliton.learner.learner import Learner
+from soliton.learner.sft import Demonstration, SftUpdate, sft
+from soliton.learner.value_pretraining import ValueEpoch, pretrain_values
+from soliton.models.critic import Critic
+from soliton.models.load import load_causal_lm
+from soliton.report.view import RunView
+from soliton.runtime.collect import collect
+from soliton.runtime.inline import Boundary
+from soliton.runtime.run_folder import RunFolder
+from soliton.runtime.setup import Setup
+from soliton.runtime.training import InlineTraining
+from soliton.types import Role, Trajectory, stable_seed
+from soliton.weights import published_state, save_model_folder, weights_sha256
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What every stage is given.
+
+    Attributes:
+        setup: task and settings.
+        folder: where stages leave their results.
+        view: who watches.
+        elapsed_s: real seconds of the run so far.
+    """
+
+    setup: Setup
+    folder: RunFolder
+    view: RunView
+    elapsed_s: Callable[[], float]
+
+    def sft(self, model: PreTrainedModel) -> PreTrainedModel:
+        """Supervised warm start on the environment's demonstrations."""
+        done = self.folder.stages / "sft"
+        if done.exists():
+            return load_causal_lm(done)
+        config = self.setup.config.sft
+        seed = stable_seed(self.setup.config.seed, "sft")
+        self.folder.truncate_metrics("sft", after_step=-1)
+        self.view.stage("sft", config.epochs * -(-config.num_demonstrations // config.batch_size))
+        demonstrations = [self._demonstration(i, seed) for i in range(config.num_demonstrations)]
+
+        def report(update: SftUpdate) -> None:
+            self._report("sft", update.update, {"sft/loss": update.loss, "sft/lr": update.lr})
+
+        sft(model, demonstrations, config, seed=seed, progress=report)
+        save_model_folder(model, self.setup.tokenizer, done)
+        return model
+
+    def _demonstration(self, draw: int, seed: int) -> Demonstration:
+        rng = np.random.default_rng(stable_seed(seed, draw))
+        messages = demonstration(self.setup.prompts.at(draw), rng, self.setup.config.sft.noise)
+        token_ids, roles = self.setup.renderer.demonstration(messages)
+        return Demonstration(np.asarray(token_ids, dtype=np.int32), np.asarray(roles) == Role.ACTION)
+
+    def value_pretraining(self, model: PreTrainedModel) -> Critic:
+        """Roll out the initial policy on training prompts and fit a critic, started from it, to what it earned."""
+        done = self.folder.stages / "value_pretraining"
+        if done.exists():
+            return Critic.load(done)
+        config = self.setup.config.value_pretraining
+        seed = stable_seed(self.setup.config.seed, "value_pretraining")
+        self.folder.truncate_metrics("value_pretraining", after_step=-1)
+        corpus = self._rollouts(model, "value_pretraining rollouts", config.num_rollouts, seed)
+        critic = Critic.from_causal_lm(model)
+        self.view.stage("value_pretraining", config.max_epochs)
+
+        def report(epoch: ValueEpoch) -> None:
+            metrics = {
+                "value_pretraining/loss": epoch.loss,
+                "value_pretraining/explained_var": epoch.explained_variance,
+            }
+            self._report("value_pretraining", epoch.epoch, metrics)
+
+        result = pretrain_values(critic, corpus, config, seed=seed, progress=report)
+        policy = weights_sha256(published_state(model))
+        critic.save(done, manifest={"policy_sha256": policy, **asdict(result)})
+        return critic
+
+    def _rollouts(self, model: PreTrainedModel, name: str, count: int, seed: int) -> list[Trajectory]:
+        self.view.stage(name, count)
+        prompts = [self.setup.prompts.at(draw) for draw in range(count)]
+        return collect(self.setup, model, prompts, seed=seed, on_done=self._counter(name))
+
+    def _counter(self, _name: str) -> Callable[[Trajectory], None]:
+        rewards: list[float] = []
+
+        def count(trajectory: Trajectory) -> None:
+            rewards.append(trajectory.total_reward)
+            if len(rewards) % 16 == 0:
+                self.view.update(len(rewards), {"reward/mean": sum(rewards) / len(rewards)})
+
+        return count
+
+    def evaluate(self, model: PreTrainedModel, name: str) -> Evaluation:
+        """pass@1 of `model` on the held-out prompts; kept in `evals/<name>.json`, by prompt."""
+        kept = self.folder.evals / f"{name}.json"
+        if kept.exists():
+            return msgspec.json.decode(kept.read_bytes(), type=Evaluation)
+        self.view.stage(f"eval {name}", self.setup.config.eval.num_prompts)
+        evaluation = self.evaluate_now(model, self._counter(name))
+        write_whole(kept, msgspec.json.encode(evaluation))
+        self.view.note(f"pass@1 {name}: {evaluation.pass_at_1()}")
+        return evaluation
+
+    def evaluate_now(
+        self, model: PreTrainedModel, on_done: Callable[[Trajectory], None] = lambda _: None
+    ) -> Evaluation:
+        """The same, with nothing kept."""
+        config = self.setup.config.eval
+        prompts = self.setup.prompts.held_out(config.num_prompts, config.seed)
+        return evaluation_of(collect(self.setup, model, prompts, seed=config.seed, on_done=on_done))
+
+    def train(self, model: PreTrainedModel, critic: Critic | None) -> tuple[Learner, Boundary]:
+        """Reinforcement learning; `model` and `critic` are trained in place."""
+        config = self.setup.config
+        method = build_method(config.algorithm, config.method)
+        if method.critic is not None and critic is None:
+            critic = Critic.from_causal_lm(model)
+            self.view.note("the critic was not pretrained: it starts from the policy's trunk with a zero value head")
+        learner = Learner(
+            actor=model, critic=critic if method.critic is not None else None, method=method, config=config.learner
+        )
+        training = InlineTraining(
+            self.setup,
+            learner,
+            self.folder,
+            self.view,
+            self.elapsed_s,
+            evaluate=lambda: self.evaluate_now(model).pass_at_1().mean,
+        )
+        return learner, training.run()
+
+    def _report(self, stage: str, step: int, metrics: dict[str, float]) -> None:
+        self.folder.append_metrics(stage, step, self.elapsed_s(), metrics)
+        self.view.update(step, metrics)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new one, never half of it."""
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(data)
+    partial.replace(path)
