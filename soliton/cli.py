@@ -8,6 +8,7 @@ Exit codes: 0 fine; 1 the run stopped (`RunError`); 2 a mistake in the recipe or
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 import soliton
 from soliton.errors import ConfigError, RunError
@@ -119,11 +121,29 @@ def evaluate(recipe: Recipe, overrides: Overrides = None, quiet: Quiet = False) 
     _run(recipe, overrides, stages=["eval"], resume=None, quiet=quiet)
 
 
+@app.command()
+def algorithms() -> None:
+    """List the presets that [cyan]algorithm = "..."[/cyan] accepts, with the method each one is."""
+    from soliton.algorithms.build import PRESETS
+
+    table = Table("preset", "method", box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for name, build in PRESETS.items():
+        table.add_row(name, first_sentence(sys.modules[build.__module__].__doc__ or ""))
+    Console().print(table)
+
+
+def first_sentence(docstring: str) -> str:
+    """The first paragraph of a docstring on one line, up to its first full stop."""
+    paragraph = " ".join(docstring.strip().split("\n\n")[0].split())
+    return paragraph.partition(". ")[0].removesuffix(".")
+
+
 def _run(
     recipe: Path, overrides: list[str] | None, *, stages: list[str] | None, resume: Path | None, quiet: bool
 ) -> None:
-    console = Console()
-    view = make_view(console, quiet, console.get_time)
+    from soliton.runtime.clock import wall_s
+
+    view = make_view(Console(), quiet, wall_s)
     with _exit_codes(view):
         from soliton.runtime.run import run_recipe
 

@@ -22,7 +22,7 @@ from soliton.report.view import SHOWN_METRICS, Now, RunProgress, StageProgress, 
 FRAMES_PER_S = 4.0
 MESSAGES_SHOWN = 4
 CURVE_WIDTH = 48
-BAR_WIDTH = 26
+BAR_WIDTH = 22
 BLOCKS = "▁▂▃▄▅▆▇█"
 CURVES = ("reward", "pass@1", "loss")
 """Labels that may be drawn as a curve; the first with two points is."""
@@ -115,9 +115,8 @@ def _stages(stages: list[StageProgress], now_s: float) -> Table:
             complete_style="cyan",
             finished_style="green",
         )
-        took = duration(stage.elapsed_s(now_s))
         left = stage.time_left_s(now_s)
-        time = f"{took} < {duration(left)} left" if left is not None else took
+        time = f"{duration(left)} left" if left is not None else duration(stage.elapsed_s(now_s))
         table.add_row(mark, name, bar, Text(count, justify="right"), Text(time, style="dim", no_wrap=True))
     return table
 

@@ -23,7 +23,7 @@ PACE_WINDOW = 64
 SHOWN_METRICS = {
     "reward": ("reward/mean",),
     "staleness": ("staleness/mean",),
-    "trust-mask share": ("actor/masked_share",),
+    "trust-mask share": ("trust_mask/share",),
     "EV": ("critic/explained_var",),
     "entropy": ("actor/entropy",),
     "pass@1": ("eval/pass_at_1",),
