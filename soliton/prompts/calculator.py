@@ -1,0 +1,111 @@
+"""Prompts of the `calculator` task: left-to-right chains of 2-7 operations modulo 100.
+
+Example content: `{"expression": "78-62*3", "answer": 48}`, for (78 - 62) * 3 = 48. There is no operator precedence.
+Short chains are more frequent (`decay`), which keeps a trajectory at about 60 tokens in the mean.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from soliton.prompts.stream import is_held_out, make_prompt
+from soliton.types import Prompt, stable_seed
+
+MODULUS = 100
+OPERATORS = "+-*"
+
+
+class CalculatorPromptsConfig(BaseModel):
+    """Which chains there are and how often they come back.
+
+    Attributes:
+        min_operations, max_operations: length of a chain, in operations.
+        decay: weight of a chain one operation longer, relative to the shorter one; 1 makes all lengths equally
+            likely. In (0, 1].
+        num_prompts: size of a finite set; None draws a fresh chain for ever.
+        visits: how often each prompt of a finite set is drawn, each visit in another order; None for ever.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min_operations: int = Field(default=2, ge=1)
+    max_operations: int = Field(default=7, ge=1)
+    decay: float = Field(default=0.5, gt=0, le=1)
+    num_prompts: int | None = Field(default=None, ge=1)
+    visits: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> CalculatorPromptsConfig:
+        if self.min_operations > self.max_operations:
+            raise ValueError(
+                f"min_operations = {self.min_operations} is above max_operations = {self.max_operations}; lower it"
+            )
+        if self.visits is not None and self.num_prompts is None:
+            raise ValueError(f"visits = {self.visits} needs a finite set; set num_prompts too, or leave visits out")
+        return self
+
+
+class CalculatorPrompts:
+    """A `PromptStream` of chains, pure in (config, seed, draw)."""
+
+    def __init__(self, config: CalculatorPromptsConfig, seed: int) -> None:
+        self._config = config
+        self._seed = seed
+        self._order = lru_cache(maxsize=4)(self._shuffled)
+
+    @property
+    def num_draws(self) -> int | None:
+        """`num_prompts * visits`; None when either is None."""
+        if self._config.num_prompts is None or self._config.visits is None:
+            return None
+        return self._config.num_prompts * self._config.visits
+
+    def at(self, draw: int) -> Prompt:
+        """The training chain of `draw`; see `PromptStream.at`."""
+        if draw < 0 or (self.num_draws is not None and draw >= self.num_draws):
+            raise ValueError(f"draw {draw} does not exist; draws are 0 .. {self.num_draws or 'endless'} (exclusive)")
+        index = draw
+        if self._config.num_prompts is not None:
+            visit, position = divmod(draw, self._config.num_prompts)
+            index = self._order(visit)[position]
+        rng = np.random.default_rng(stable_seed(self._seed, "calculator", index))
+        while is_held_out(prompt := self._chain(rng)):
+            pass
+        return prompt
+
+    def held_out(self, n: int, seed: int) -> list[Prompt]:
+        """`n` different chains whose ids are held out; see `PromptStream.held_out`."""
+        if n < 0:
+            raise ValueError(f"cannot hold out {n} prompts; ask for 0 or more")
+        rng = np.random.default_rng(stable_seed(seed, "calculator", "held_out"))
+        found: dict[str, Prompt] = {}
+        for _ in range(1000 * (n + 1)):
+            if len(found) == n:
+                return list(found.values())
+            prompt = self._chain(rng)
+            if is_held_out(prompt):
+                found.setdefault(prompt.id, prompt)
+        raise ValueError(
+            f"found only {len(found)} of {n} different held-out chains; ask for fewer or allow longer ones"
+        )
+
+    def _shuffled(self, visit: int) -> list[int]:
+        rng = np.random.default_rng(stable_seed(self._seed, "calculator", "visit", visit))
+        order: list[int] = rng.permutation(self._config.num_prompts or 0).tolist()
+        return order
+
+    def _chain(self, rng: np.random.Generator) -> Prompt:
+        lengths = np.arange(self._config.min_operations, self._config.max_operations + 1)
+        weights = self._config.decay ** (lengths - lengths[0])
+        num_operations = int(rng.choice(lengths, p=weights / weights.sum()))
+        operands = rng.integers(0, MODULUS, num_operations + 1).tolist()
+        operators = [OPERATORS[i] for i in rng.integers(0, len(OPERATORS), num_operations)]
+        answer = operands[0]
+        expression = str(operands[0])
+        for operator, operand in zip(operators, operands[1:], strict=True):
+            answer = {"+": answer + operand, "-": answer - operand, "*": answer * operand}[operator] % MODULUS
+            expression += f"{operator}{operand}"
+        return make_prompt({"expression": expression, "answer": answer})
