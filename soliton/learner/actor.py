@@ -5,7 +5,6 @@ Owns the actor and its optimiser. Does not know where advantages come from.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,9 +17,10 @@ from soliton.learner.method import ActorLossInputs
 from soliton.learner.microbatches import MicroBatch
 from soliton.learner.optimiser import Optimiser, warm_up
 from soliton.learner.packing import Batch
-from soliton.losses import band_metrics
+from soliton.losses import band_metrics, merge_metrics
 from soliton.losses.result import LossResult
-from soliton.models.logprobs import token_logprobs
+from soliton.models import causal_hidden, lm_head_weight, outputs_before_tokens, token_logprobs
+from soliton.models.trunk import check_plain_projection
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,10 @@ class Actor:
         band: tuple[float, float],
         config: LearnerConfig,
     ) -> None:
-        self.model = model.eval()  # dropout in the trainer would make the ratio noise (PAPER section 10)
+        check_plain_projection(model)
+        self.model = model.train(mode=False)  # dropout in the trainer makes the ratio noise (PAPER section 10)
         self._loss = loss
-        self._band = band
+        self._low, self._high = band
         self.optimiser = Optimiser(
             dict(model.named_parameters()),
             lr=config.actor_lr,
@@ -82,8 +83,7 @@ class Actor:
         Raises:
             RunError: a log-prob, the loss, the gradient norm or a parameter is not finite.
         """
-        sums: Counter[str] = Counter()
-        band: list[dict[str, float]] = []
+        loss, entropy_sum, signal_tokens = 0.0, 0.0, 0
         losses: list[dict[str, float]] = []
         logprobs = torch.zeros_like(batch.rewards)
         for part in batch.micro_batches:
@@ -93,26 +93,23 @@ class Actor:
             if bool(gradient.any()):  # otherwise the trunk's gradient is exactly 0: do not compute it
                 policy.backward(gradient)  # type: ignore[no-untyped-call]
             logprobs[part.action_index] = policy.detach()
-            rollout = batch.rollout_logprobs[part.action_index]
-            mask = torch.ones_like(rollout, dtype=torch.bool)
-            band.append(band_metrics(policy.detach(), rollout, mask, low=self._band[0], high=self._band[1]))
             losses.append(result.metrics)
-            sums["loss"] += float(result.loss.detach())
-            sums["entropy"] += float(entropy.sum())
-            sums["signal"] += int(gradient.count_nonzero())
-        lr, moved = self.optimiser.lr, sums["signal"] > 0
+            loss += float(result.loss.detach())
+            entropy_sum += float(entropy.sum())
+            signal_tokens += int(gradient.count_nonzero())
+        lr, moved = self.optimiser.lr, signal_tokens > 0
         if not moved:
             self.optimiser.discard_gradients()
         return ActorPass(
             moved=moved,
             lr=lr,
             grad_norm=self.optimiser.step(batch.scene) if moved else 0.0,
-            loss=sums["loss"],
-            entropy=sums["entropy"] / batch.num_action_tokens,
+            loss=loss,
+            entropy=entropy_sum / batch.num_action_tokens,
             logprobs=logprobs,
-            band=merged(band),
-            loss_metrics=merged(losses),
-            signal_tokens=int(sums["signal"]),
+            band=band_metrics(logprobs, batch.rollout_logprobs, batch.action_mask, low=self._low, high=self._high),
+            loss_metrics=merge_metrics(losses),
+            signal_tokens=signal_tokens,
         )
 
     def _loss_and_gradient(
@@ -144,19 +141,5 @@ def action_logprobs(model: PreTrainedModel, part: MicroBatch, temperatures: Tens
         part: one micro-batch.
         temperatures: float32 [S] of the whole pack; logits are divided by it.
     """
-    hidden = model.base_model(input_ids=part.input_ids, use_cache=False).last_hidden_state
-    read = hidden.flatten(0, 1).index_select(0, part.predicted_from)
-    head = model.get_output_embeddings().weight
-    return token_logprobs(read, head, part.labels, temperatures[part.action_segments])
-
-
-def merged(parts: list[dict[str, float]]) -> dict[str, float]:
-    """Add sums and counts of micro-batches; keys ending in `_max` take the largest instead (fault E2)."""
-    total: dict[str, float] = {}
-    for metrics in parts:
-        for name, value in metrics.items():
-            if name not in total:
-                total[name] = value
-            else:
-                total[name] = max(total[name], value) if name.endswith("_max") else total[name] + value
-    return total
+    hidden = outputs_before_tokens(causal_hidden(model, part.input_ids), part.action_mask)
+    return token_logprobs(hidden, lm_head_weight(model), part.labels, temperatures[part.action_segments])

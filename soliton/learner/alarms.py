@@ -47,7 +47,7 @@ class Scene:
         if segments is None:
             involved: Sequence[str] = self.names
         else:
-            involved = [self.names[i] for i in segments[~finite].unique().tolist()]
+            involved = [self.names[i] for i in sorted(set(segments[~finite].tolist()))]
         raise RunError(
             f"{self.what}: {quantity} is not finite ({len(bad)} of {numbers.numel()}: "
             f"{_listed([f'{number:g}' for number in bad[:SHOWN].tolist()], len(bad))}); "

@@ -19,9 +19,7 @@ from soliton.learner.microbatches import MicroBatch
 from soliton.learner.optimiser import Optimiser, warm_up
 from soliton.learner.packing import Batch
 from soliton.losses import value_loss
-from soliton.models.critic import Critic
-from soliton.models.trainable import freeze, resolve_trainable
-from soliton.weights import weights_sha256
+from soliton.models import Critic, FrozenPrefix, freeze, frozen_sha256, outputs_before_tokens, resolve_trainable
 
 Targets = Callable[[MicroBatch, Tensor], Tensor]
 """Micro-batch and the values over its tokens -> critic targets over its tokens, float32."""
@@ -47,13 +45,18 @@ class CriticPass:
 
 
 class CriticTrainer:
-    """A critic, of which only an allow-list trains."""
+    """A critic, of which only an allow-list trains.
+
+    Attributes:
+        trainable: names of the parameters that train.
+        frozen_sha256: hash of all the others.
+    """
 
     def __init__(
         self, critic: Critic, use: CriticUse, returns: Callable[[PackedBatch], Tensor], config: LearnerConfig
     ) -> None:
-        self.critic = critic.eval()
-        self._returns = returns
+        self.critic = critic.train(mode=False)
+        self.returns = returns
         self.trainable = resolve_trainable(critic, use.trainable, use.train_router)
         freeze(critic, self.trainable)
         self.optimiser = Optimiser(
@@ -64,28 +67,11 @@ class CriticTrainer:
             weight_decay=config.weight_decay,
             grad_clip=config.grad_clip,
         )
-        self.frozen_sha256 = self._hash_frozen()
+        self.adopt_frozen()
 
-    def first_fit(self, batch: Batch) -> CriticPass:
-        """Update once; targets come from the values of this very forward, trajectory by trajectory."""
-
-        def targets(part: MicroBatch, values: Tensor) -> Tensor:
-            return self._returns(batch.packed_part(part, values))
-
-        return self._fit(batch, targets)
-
-    def fit_again(self, batch: Batch, targets: Tensor) -> CriticPass:
-        """Update once more, against the targets (float32 [T]) of the first fit."""
-        return self._fit(batch, lambda part, _values: targets[part.tokens])
-
-    def values(self, batch: Batch) -> Tensor:
-        """V of the prefix before each action token, float32 [T], 0 off the mask; no gradient."""
-        packed = torch.zeros_like(batch.rewards)
-        with torch.no_grad():
-            for part in batch.micro_batches:
-                packed[part.action_index] = action_values(self.critic, part)
-        batch.scene.require_finite("critic value", packed, batch.segment_ids)
-        return packed
+    def adopt_frozen(self) -> None:
+        """Take what is frozen now as what must not move: at the start, and after a checkpoint was loaded."""
+        self.frozen_sha256 = frozen_sha256(self.critic, self.trainable)
 
     def check_frozen(self) -> None:
         """Compare the hash of what is frozen with the one at the start (fault A14).
@@ -93,40 +79,63 @@ class CriticTrainer:
         Raises:
             RunError: a frozen parameter has moved.
         """
-        now = self._hash_frozen()
+        now = frozen_sha256(self.critic, self.trainable)
         if now != self.frozen_sha256:
             raise RunError(
                 f"frozen parameters of the critic have moved: sha256 {self.frozen_sha256[:12]} -> {now[:12]}. "
                 f"Something outside the learner wrote to the critic; it must own its own copy"
             )
 
-    def adopt_frozen(self) -> None:
-        """Take what is frozen now as what must not move, after a checkpoint was loaded."""
-        self.frozen_sha256 = self._hash_frozen()
 
-    def _fit(self, batch: Batch, targets_of: Targets) -> CriticPass:
-        values, targets = torch.zeros_like(batch.rewards), torch.zeros_like(batch.rewards)
-        total = 0.0
+class BatchFits:
+    """The critic's fits on ONE batch, and what they share: targets, and the outputs of the frozen prefix."""
+
+    def __init__(self, trainer: CriticTrainer, batch: Batch) -> None:
+        self._trainer = trainer
+        self._batch = batch
+        self._prefix = FrozenPrefix(trainer.critic)
+        self._targets = torch.zeros_like(batch.rewards)
+
+    def first(self) -> CriticPass:
+        """Update once. The targets come from the values of this very forward, trajectory by trajectory.
+
+        So a method's returns may depend on the values of the trajectory itself, and on no other's.
+        """
+        return self._fit(self._targets_from_values)
+
+    def again(self) -> CriticPass:
+        """Update once more, against the targets of the first fit."""
+        return self._fit(lambda part, _values: self._targets[part.tokens])
+
+    def values(self) -> Tensor:
+        """V of the prefix before each action token, float32 [T], 0 off the mask; no gradient."""
+        packed = torch.zeros_like(self._batch.rewards)
+        with torch.no_grad():
+            for part in self._batch.micro_batches:
+                packed[part.action_index] = self._action_values(part)
+        return packed
+
+    def _targets_from_values(self, part: MicroBatch, values: Tensor) -> Tensor:
+        targets = self._trainer.returns(self._batch.packed_part(part, values))
+        self._targets[part.tokens] = targets
+        return targets
+
+    def _fit(self, targets_of: Targets) -> CriticPass:
+        batch, optimiser = self._batch, self._trainer.optimiser
+        values, total = torch.zeros_like(batch.rewards), 0.0
         for part in batch.micro_batches:
-            predicted = action_values(self.critic, part)
-            batch.scene.require_finite("critic value", predicted, part.action_segments)
+            predicted = self._action_values(part)
             values[part.action_index] = predicted.detach()
-            targets[part.tokens] = targets_of(part, values[part.tokens])
-            aim = targets[part.action_index]
-            batch.scene.require_finite("critic target", aim, part.action_segments)
-            everywhere = torch.ones_like(aim, dtype=torch.bool)
-            loss = value_loss(predicted, aim, everywhere, num_action_tokens=batch.num_action_tokens).loss
+            targets = targets_of(part, values[part.tokens])[part.action_index - part.tokens.start]
+            batch.scene.require_finite("critic target", targets, part.action_segments)
+            mask = torch.ones_like(targets, dtype=torch.bool)
+            loss = value_loss(predicted, targets, mask, num_action_tokens=batch.num_action_tokens).loss
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-        lr = self.optimiser.lr
-        return CriticPass(lr, self.optimiser.step(batch.scene), total, values, targets)
+        lr = optimiser.lr
+        return CriticPass(lr, optimiser.step(batch.scene), total, values, self._targets)
 
-    def _hash_frozen(self) -> str:
-        return weights_sha256(
-            {name: p.detach() for name, p in self.critic.named_parameters() if name not in self.optimiser.parameters}
-        )
-
-
-def action_values(critic: Critic, part: MicroBatch) -> Tensor:
-    """V of the prefix before each action token, float32 [n], with gradient."""
-    return critic.values(part.input_ids).flatten().index_select(0, part.predicted_from)
+    def _action_values(self, part: MicroBatch) -> Tensor:
+        values = outputs_before_tokens(self._prefix.values(part.index, part.input_ids), part.action_mask)
+        self._batch.scene.require_finite("critic value", values, part.action_segments)
+        return values

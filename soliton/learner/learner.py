@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 from soliton.errors import RunError
 from soliton.learner.actor import Actor
 from soliton.learner.config import LearnerConfig
-from soliton.learner.critic import CriticTrainer
+from soliton.learner.critic import BatchFits, CriticTrainer
 from soliton.learner.method import Method
 from soliton.learner.packing import Batch, pack_items
 from soliton.learner.state import load_tensors_into, refuse_shared_parameters, tensors_of
@@ -36,7 +36,7 @@ from soliton.learner.step_metrics import (
     critic_metrics,
     staleness_of,
 )
-from soliton.models.critic import Critic
+from soliton.models import Critic
 from soliton.store.store import BatchItem
 
 
@@ -47,7 +47,7 @@ class _Step:
     batch: Batch
     metrics: Metrics
     advantages: Tensor
-    targets: Tensor | None = None
+    fits: BatchFits | None = None
     fits_left: int = 0
     critic_grad_norms: list[float] = field(default_factory=list)
 
@@ -127,21 +127,20 @@ class Learner:
         """Returns the values that the advantages are computed from; None without a critic."""
         if self.critic is None or self.method.critic is None:
             return None
-        first = self.critic.first_fit(step.batch)
-        step.targets = first.targets
+        step.fits = BatchFits(self.critic, step.batch)
+        first = step.fits.first()
         step.fits_left = self.method.critic.updates - 1
         step.critic_grad_norms.append(first.grad_norm)
         step.metrics |= critic_metrics(step.batch, first)
         if self.method.critic.advantage_values == "pre_fit":
             return first.values
         self._remaining_critic_updates(step)
-        return self.critic.values(step.batch)
+        return step.fits.values()
 
     def _remaining_critic_updates(self, step: _Step) -> None:
         while step.fits_left:
-            assert self.critic is not None
-            assert step.targets is not None
-            step.critic_grad_norms.append(self.critic.fit_again(step.batch, step.targets).grad_norm)
+            assert step.fits is not None
+            step.critic_grad_norms.append(step.fits.again().grad_norm)
             step.fits_left -= 1
 
     def update_actor(self) -> bool:

@@ -1,8 +1,8 @@
 """Sequences packed in ascending length, cut into micro-batches that are contiguous slices of the pack.
 
 Because the pack is sorted before it is cut, every tensor of a micro-batch is a slice of the packed one: no field is
-ever permuted alone (fault A11). Only what predicts an action token is computed: a row ends before its last action
-token, and padding is on the right, where causal attention never looks, so no attention mask is needed.
+ever permuted alone (fault A11). A row ends with its last action token, since nothing later is trained, and padding is
+on the right, where causal attention never looks, so no attention mask is needed.
 """
 
 from __future__ import annotations
@@ -20,29 +20,37 @@ from torch import Tensor
 class MicroBatch:
     """B sequences with n action tokens between them.
 
+    The n action tokens come in row-major order, which is the order of the pack.
+
     Attributes:
+        index: which micro-batch of its batch this is.
         segments: which sequences of the pack, a contiguous range.
         tokens: which tokens of the pack, a contiguous range.
         input_ids: int64 [B, L], right-padded with 0.
+        action_mask: bool [B, L], False on padding.
+        labels: int64 [n], the action tokens.
         action_index: int64 [n], index of each action token in the pack.
         action_segments: int64 [n], sequence of each action token in the pack.
-        predicted_from: int64 [n], index into the flattened [B * L] of the position BEFORE each action token: where its
-            log-prob and the value of its prefix are read (fault A10).
-        labels: int64 [n], the action tokens.
     """
 
+    index: int
     segments: slice
     tokens: slice
     input_ids: Tensor
+    action_mask: Tensor
+    labels: Tensor
     action_index: Tensor
     action_segments: Tensor
-    predicted_from: Tensor
-    labels: Tensor
+
+
+def trained_length(action_mask: NDArray[np.bool_]) -> int:
+    """Tokens up to and including the last action token."""
+    return int(np.flatnonzero(action_mask)[-1]) + 1
 
 
 def sorted_by_length(action_masks: Sequence[NDArray[np.bool_]]) -> list[int]:
-    """Order of ascending computed length, stable: equal lengths keep the order they came in."""
-    return sorted(range(len(action_masks)), key=lambda i: int(np.flatnonzero(action_masks[i])[-1]))
+    """Order of ascending `trained_length`, stable: equal lengths keep the order they came in."""
+    return sorted(range(len(action_masks)), key=lambda i: trained_length(action_masks[i]))
 
 
 def cut(lengths: Sequence[int], max_padded_tokens: int) -> list[slice]:
@@ -63,42 +71,37 @@ def micro_batches(
     device: torch.device,
 ) -> list[MicroBatch]:
     """Cut sequences that are already in the order of `sorted_by_length`."""
-    computed = [int(np.flatnonzero(mask)[-1]) for mask in action_masks]
     offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in token_ids])])
     return [
-        _build(segments, token_ids, action_masks, computed, offsets, device)
-        for segments in cut(computed, max_padded_tokens)
+        _build(index, segments, token_ids, action_masks, offsets, device)
+        for index, segments in enumerate(cut([trained_length(mask) for mask in action_masks], max_padded_tokens))
     ]
 
 
 def _build(
+    index: int,
     segments: slice,
     token_ids: Sequence[NDArray[np.int32]],
     action_masks: Sequence[NDArray[np.bool_]],
-    computed: Sequence[int],
     offsets: NDArray[np.int64],
     device: torch.device,
 ) -> MicroBatch:
-    width = computed[segments.stop - 1]
-    input_ids = np.zeros((segments.stop - segments.start, width), dtype=np.int64)
-    action_index, action_segments, predicted_from, labels = [], [], [], []
-    for row, segment in enumerate(range(segments.start, segments.stop)):
-        input_ids[row, : computed[segment]] = token_ids[segment][: computed[segment]]
-        columns = np.flatnonzero(action_masks[segment])
-        action_index.append(offsets[segment] + columns)
-        action_segments.append(np.full(len(columns), segment))
-        predicted_from.append(row * width + columns - 1)
-        labels.append(token_ids[segment][columns])
-
-    def tensor(parts: list[NDArray[np.int64]]) -> Tensor:
-        return torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
-
+    rows = range(segments.start, segments.stop)
+    shape = (len(rows), trained_length(action_masks[rows[-1]]))
+    input_ids, mask = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
+    for row, segment in enumerate(rows):
+        length = trained_length(action_masks[segment])
+        input_ids[row, :length] = token_ids[segment][:length]
+        mask[row, :length] = action_masks[segment][:length]
+    action_row, action_column = mask.nonzero()
+    action_segments = action_row + segments.start
     return MicroBatch(
+        index=index,
         segments=segments,
         tokens=slice(int(offsets[segments.start]), int(offsets[segments.stop])),
         input_ids=torch.from_numpy(input_ids).to(device),
-        action_index=tensor(action_index),
-        action_segments=tensor(action_segments),
-        predicted_from=tensor(predicted_from),
-        labels=tensor(labels),
+        action_mask=torch.from_numpy(mask).to(device),
+        labels=torch.from_numpy(input_ids[mask]).to(device),
+        action_index=torch.from_numpy(offsets[action_segments] + action_column).to(device),
+        action_segments=torch.from_numpy(action_segments).to(device),
     )

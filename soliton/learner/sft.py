@@ -83,7 +83,7 @@ def sft(
         RunError: something is not finite.
     """
     _refuse_empty(demonstrations)
-    model.eval()
+    model.train(mode=False)
     per_epoch = -(-len(demonstrations) // config.batch_size)
     total = per_epoch * config.epochs
     cosine = config.lr_schedule == "cosine"

@@ -62,6 +62,7 @@ def critic_metrics(batch: Batch, first: CriticPass) -> Metrics:
 def actor_metrics(batch: Batch, actor: ActorPass) -> Metrics:
     """The actor's pass, and what separates it from the recorded log-probs whether or not the method looks at them."""
     tokens = actor.band["tokens"]
+    # Undefined ratios (both log-probs the same infinity) never get here: a policy log-prob must be finite.
     low, high = actor.band["masked_low"] / tokens, actor.band["masked_high"] / tokens
     newest = batch.versions == batch.versions.max()
     gap = (actor.logprobs - batch.rollout_logprobs)[newest].double().abs()

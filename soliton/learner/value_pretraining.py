@@ -17,12 +17,12 @@ from torch import Tensor
 from soliton.advantages import skip_observation_gae
 from soliton.errors import RunError
 from soliton.learner.config import ValuePretrainingConfig
-from soliton.learner.critic import action_values
+from soliton.learner.microbatches import MicroBatch
 from soliton.learner.optimiser import Optimiser, warm_up
 from soliton.learner.packing import Batch, pack
 from soliton.learner.sft import shuffled_batches
 from soliton.losses import ExplainedVariance, value_loss
-from soliton.models.critic import Critic
+from soliton.models import Critic, outputs_before_tokens
 from soliton.types import Trajectory, stable_seed
 
 HELD_OUT_SHARE = 8
@@ -95,7 +95,7 @@ def pretrain_values(
         RunError: something is not finite, or all held-out returns are equal.
     """
     train, held_out = split_by_prompt(trajectories, seed)
-    critic.eval().requires_grad_(True)
+    critic.train(mode=False).requires_grad_(True)
     optimiser = Optimiser(
         dict(critic.named_parameters()),
         lr=config.lr,
@@ -190,14 +190,14 @@ def held_out_explained_variance(critic: Critic, trajectories: Sequence[Trajector
     total = ExplainedVariance()
     with torch.no_grad():
         for part in batch.micro_batches:
-            values = action_values(critic, part)
-            batch.scene.require_finite("critic value", values, part.action_segments)
-            total.update(values, returns[part.action_index], torch.ones_like(values, dtype=torch.bool))
-    explained = total.value()
+            values = _action_values(critic, batch, part)
+            mask = torch.ones_like(values, dtype=torch.bool)
+            total = total.merge(ExplainedVariance.of(values, returns[part.action_index], mask))
+    explained = total.value
     if math.isnan(explained):
         raise RunError(
             f"value pretraining: all returns of the {len(trajectories)} held-out trajectories are equal, so there is "
-            f"no variance to explain. Use more rollouts, or a start that sometimes solves the task and sometimes does not"
+            f"no variance to explain. Use more rollouts, or a start that solves the task sometimes but not always"
         )
     return explained
 
@@ -208,6 +208,12 @@ def monte_carlo_returns(batch: Batch) -> Tensor:
     return skip_observation_gae(
         nothing, batch.rewards, batch.action_mask, gamma=1.0, lam=1.0, segment_ids=batch.segment_ids
     )
+
+
+def _action_values(critic: Critic, batch: Batch, part: MicroBatch) -> Tensor:
+    values = outputs_before_tokens(critic.values(part.input_ids), part.action_mask)
+    batch.scene.require_finite("critic value", values, part.action_segments)
+    return values
 
 
 def _train_epoch(
@@ -230,8 +236,7 @@ def _train_epoch(
         )
         returns = monte_carlo_returns(batch)
         for part in batch.micro_batches:
-            values = action_values(critic, part)
-            batch.scene.require_finite("critic value", values, part.action_segments)
+            values = _action_values(critic, batch, part)
             mask = torch.ones_like(values, dtype=torch.bool)
             loss = value_loss(values, returns[part.action_index], mask, num_action_tokens=batch.num_action_tokens).loss
             loss.backward()  # type: ignore[no-untyped-call]
