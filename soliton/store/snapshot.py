@@ -1,0 +1,79 @@
+"""A store at rest, as one record and as bytes. What waits (roles) is not part of it: they call again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from soliton.errors import RunError
+from soliton.store.codec import decode_record, encode_record
+from soliton.store.groups import Draw
+from soliton.store.ledger import AttemptBook, Queued
+from soliton.store.staleness import LengthCounts
+from soliton.types import AttemptId, DropReason, Lease, Publication
+
+SCHEMA = 1
+
+
+class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides what a store does next.
+
+    Attributes:
+        group_size: of the configuration that made it; samples cannot be renumbered.
+        num_given_up: draws given up so far.
+        draws: those not trained and not given up, in order.
+        in_flight: leases, in the order they were given. Their episodes are parked elsewhere and commit later.
+        wait_s: seconds waited for admission, for a batch, and on hold.
+    """
+
+    schema: int = SCHEMA
+    group_size: int
+    publications: tuple[Publication, ...]
+    next_draw: int
+    num_given_up: int
+    draws: list[Draw]
+    num_issued: int
+    in_flight: list[Lease]
+    queued: list[Queued]
+    trained: list[AttemptId]
+    superseded: list[AttemptId]
+    dropped: dict[str, list[AttemptId]]
+    lengths: LengthCounts
+    wait_s: tuple[float, float, float]
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        return encode_record(self)
+
+    @staticmethod
+    def decode(data: bytes) -> StoreSnapshot:
+        """Read and check the bytes of `encode`.
+
+        Raises:
+            RunError: damaged, or written by another version of Soliton.
+        """
+        try:
+            snapshot = decode_record(data, StoreSnapshot)
+        except ValueError as error:
+            raise RunError(f"damaged store snapshot ({len(data)} bytes): {error}") from error
+        if snapshot.schema != SCHEMA:
+            raise RunError(f"store snapshot has schema {snapshot.schema}; this version of Soliton reads {SCHEMA}")
+        return snapshot
+
+    def book(self) -> AttemptBook:
+        """The attempts as a fresh book.
+
+        Raises:
+            RunError: the attempts do not add up.
+        """
+        book = AttemptBook()
+        book.num_issued = self.num_issued
+        book.in_flight = {lease.attempt: lease for lease in self.in_flight}
+        book.queued = {queued.trajectory.attempt: queued for queued in self.queued}
+        book.trained = dict.fromkeys(self.trained)
+        book.superseded = dict.fromkeys(self.superseded)
+        for reason, attempts in self.dropped.items():
+            book.dropped[DropReason(reason)] = dict.fromkeys(attempts)
+        ledger = book.ledger()
+        if ledger.balance:
+            raise RunError(f"the ledger of the store snapshot is off by {ledger.balance}: {ledger}")
+        return book

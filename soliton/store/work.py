@@ -1,0 +1,284 @@
+"""What a store decides, without waiting: which attempt is issued next, which draw is ready, what is too old.
+
+Owns draws, the attempts' book and the version table. Knows no clock (callers pass `now`), no event loop and no caller.
+Guarantees: every issued attempt is in exactly one place of the ledger; a sample is consumed at most once; the order is
+a function of the calls: by version, draw, sample, attempt.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from soliton.errors import RunError
+from soliton.store.config import StoreConfig
+from soliton.store.groups import Draw, Sample
+from soliton.store.ledger import STORE_REASONS, AttemptBook, Queued
+from soliton.store.staleness import HoldRule, LengthCounts
+from soliton.store.store import BatchItem, CommitAck
+from soliton.store.versions import VersionTable
+from soliton.types import AttemptId, DropReason, Lease, Publication, Status, Trajectory
+
+
+class Work:
+    """Draws from admission to training.
+
+    Attributes:
+        versions, book, lengths: see their classes.
+        draws: number -> draw, those neither trained nor given up, in order of issue.
+        next_draw: position of the prompt stream to be admitted next.
+        num_given_up: draws given up: too many failed attempts, or too few valid members.
+    """
+
+    def __init__(self, config: StoreConfig, versions: VersionTable) -> None:
+        self._config = config
+        self.versions = versions
+        self.book = AttemptBook()
+        self.lengths = LengthCounts()
+        self.draws: dict[int, Draw] = {}
+        self.next_draw = 0
+        self.num_given_up = 0
+        self._taken: list[int] = []
+        self._waiting: list[AttemptId] = []  # heap; may hold attempts that are no longer wanted
+        self._ready: list[tuple[int, int]] = []  # heap of (oldest version, draw)
+        self._hold_rule: HoldRule | None = None
+        if config.when_too_old == "wait" and config.max_staleness is not None:
+            self._hold_rule = HoldRule(config.max_staleness, config.draws_per_batch)
+
+    def index(self) -> None:
+        """Rebuild what is derived from `draws`, after they were loaded."""
+        for draw in self.draws.values():
+            for index in range(self._config.group_size):
+                self._offer(draw.number, index)
+            if draw.ready:
+                self.put_back([draw])
+            self._update_hold(draw)
+
+    @property
+    def exhausted(self) -> bool:
+        """What is left of a finite stream cannot fill a batch; one that is taken does not count."""
+        if self._config.num_draws is None:
+            return False
+        to_come = self._config.num_draws - self.next_draw
+        return len(self.draws) - len(self._taken) + to_come < self._config.draws_per_batch
+
+    @property
+    def num_ready(self) -> int:
+        """Draws that could be consumed now."""
+        return len(self._ready)
+
+    @property
+    def oldest_pending(self) -> Draw | None:
+        """The unfinished draw that the hold rule waits for."""
+        number = self._hold_rule.oldest_pending() if self._hold_rule else None
+        return None if number is None else self.draws[number]
+
+    # -- issuing ------------------------------------------------------------------------------------------------------
+
+    def issue(self, limit: int, now: float) -> list[Lease]:
+        """Up to `limit` attempts, those of the oldest draws first; none at the admission limit."""
+        leases: list[Lease] = []
+        while len(leases) < limit and (attempt := self._next_waiting()) is not None:
+            sample = self.draws[attempt.draw].samples[attempt.sample]
+            sample.issue()
+            leases.append(Lease(attempt, now, self.versions.newest.version))
+            self.book.issue(leases[-1])
+            self._update_hold(self.draws[attempt.draw])
+        return leases
+
+    def _next_waiting(self) -> AttemptId | None:
+        """The first attempt waiting to be issued, of a new draw if none of the old ones waits and one is admitted."""
+        while True:
+            while self._waiting:
+                attempt = heapq.heappop(self._waiting)
+                draw = self.draws.get(attempt.draw)
+                if draw is not None:
+                    sample = draw.samples[attempt.sample]
+                    if sample.waiting and sample.next_attempt == attempt.attempt:
+                        return attempt
+            if not self._admits_draw:
+                return None
+            draw = Draw(self.next_draw, [Sample() for _ in range(self._config.group_size)])
+            self.draws[draw.number] = draw
+            self.next_draw += 1
+            for index in range(self._config.group_size):
+                self._offer(draw.number, index)
+
+    @property
+    def _admits_draw(self) -> bool:
+        """Whether all samples of one more draw fit. A draw keeps its place while any of it is unfinished (fault G1)."""
+        if self.next_draw == self._config.num_draws:
+            return False
+        return (len(self.draws) + 1) * self._config.group_size <= self._config.outstanding_limit
+
+    def _offer(self, number: int, index: int) -> None:
+        """Put the sample's next attempt in line if it waits."""
+        sample = self.draws[number].samples[index]
+        if sample.waiting:
+            heapq.heappush(self._waiting, AttemptId(number, index, sample.next_attempt))
+
+    # -- committing ---------------------------------------------------------------------------------------------------
+
+    def commit(self, trajectory: Trajectory, now: float) -> CommitAck:
+        """Account for a finished attempt; see `Store.commit`."""
+        attempt = trajectory.attempt
+        reason = None
+        if trajectory.status is Status.FAILED:
+            assert trajectory.reason is not None
+            reason = DropReason(trajectory.reason)
+        if reason in STORE_REASONS:
+            raise ValueError(
+                f"{attempt} failed with reason {str(reason)!r}, which only a store gives; "
+                f"a worker's reasons are {sorted(r.value for r in DropReason if r not in STORE_REASONS)}"
+            )
+        if attempt not in self.book.in_flight:
+            return self.book.ack_again(attempt)
+        draw = self.draws[attempt.draw]
+        sample = draw.samples[attempt.sample]
+        if reason is None:
+            self.book.accept(trajectory, now)
+            self.lengths.add_committed(trajectory.num_action_tokens)
+            superseded = sample.accept(attempt.attempt)
+        else:
+            self.book.fail(attempt, reason)
+            superseded = sample.fail(attempt.attempt, self._config.max_attempts)
+        for other in superseded:
+            self.book.supersede(AttemptId(attempt.draw, attempt.sample, other))
+        self._offer(attempt.draw, attempt.sample)
+        self._settle(draw)
+        return "queued" if reason is None else "dropped"
+
+    def reissue_lost(self, issued_before_s: float) -> list[AttemptId]:
+        """Offer a next attempt for each sample whose newest one was leased before then; returns those presumed lost."""
+        lost = []
+        for attempt, lease in self.book.in_flight.items():
+            sample = self.draws[attempt.draw].samples[attempt.sample]
+            if lease.issued_s < issued_before_s and attempt.attempt == sample.next_attempt - 1 and not sample.waiting:
+                sample.waiting = True
+                self._offer(attempt.draw, attempt.sample)
+                lost.append(attempt)
+        return lost
+
+    # -- settling -----------------------------------------------------------------------------------------------------
+
+    def _settle(self, draw: Draw) -> None:
+        """Make a settled draw ready, or give it up; then tell the hold rule."""
+        if draw.settled:
+            accepted = draw.accepted
+            if len(accepted) < self._config.min_valid_members:
+                for attempt in accepted:
+                    self.book.drop(attempt, DropReason.GROUP_TOO_SMALL)
+                self.num_given_up += 1
+                del self.draws[draw.number]
+                if self._hold_rule:
+                    self._hold_rule.forget(draw.number)
+                return
+            draw.ready = True
+            self.put_back([draw])
+        self._update_hold(draw)
+
+    def put_back(self, draws: list[Draw]) -> None:
+        """Put ready draws in line, by the oldest version among their members and then by number."""
+        for draw in draws:
+            heapq.heappush(self._ready, (self._oldest_version(draw), draw.number))
+
+    def _oldest_version(self, draw: Draw) -> int:
+        return min(self.book.queued[attempt].versions[0] for attempt in draw.accepted)
+
+    def _update_hold(self, draw: Draw) -> None:
+        if self._hold_rule is None:
+            return
+        versions = [self.book.in_flight[attempt].version for attempt in draw.in_flight]
+        versions += [self.book.queued[attempt].versions[0] for attempt in draw.accepted]
+        steps = [self._step_of(version) for version in versions]
+        self._hold_rule.set(draw.number, min(steps, default=None), draw.ready)
+
+    def _step_of(self, version: int) -> int:
+        """Step of a version; that of the newest for one whose publication has not arrived yet."""
+        step = self.versions.step_of(version)
+        return self.versions.newest.step if step is None else step
+
+    # -- consuming ----------------------------------------------------------------------------------------------------
+
+    def pop_batch(self) -> tuple[list[Draw], bool]:
+        """The oldest ready draws that may be consumed now, a batch of them if there are enough, else at most one.
+
+        What may not be consumed is dropped on the way. Draws over the bound are the oldest, so none is missed.
+
+        Returns:
+            The draws, and whether anything was dropped.
+        """
+        wanted = self._config.draws_per_batch if len(self._ready) >= self._config.draws_per_batch else 1
+        batch: list[Draw] = []
+        dropped = False
+        while self._ready and len(batch) < wanted:
+            draw = self.draws[heapq.heappop(self._ready)[1]]
+            reason = self._unfit(draw)
+            if reason is None:
+                batch.append(draw)
+            else:
+                self._drop(draw, reason)
+                dropped = True
+        return batch, dropped
+
+    def _unfit(self, draw: Draw) -> DropReason | None:
+        """Why no member of this ready draw may be consumed now."""
+        members = [self.book.queued[attempt] for attempt in draw.accepted]
+        if any(self.versions.step_of(version) is None for member in members for version in member.versions):
+            return DropReason.ROLLED_BACK
+        bound = self._config.max_staleness
+        if bound is None or self._config.when_too_old == "mask_tokens":
+            return None
+        return DropReason.STALE if max(self._staleness(member) for member in members) > bound else None
+
+    def _staleness(self, queued: Queued) -> int:
+        return self.versions.newest.step - self._step_of(queued.versions[0])
+
+    def _drop(self, draw: Draw, reason: DropReason) -> None:
+        """Drop all members of a ready draw and issue them again."""
+        draw.ready = False
+        for attempt in draw.accepted:
+            trajectory = self.book.drop(attempt, reason)
+            if reason is DropReason.STALE:
+                self.lengths.add_dropped(trajectory.num_action_tokens)
+            draw.samples[attempt.sample].reopen(self._config.max_attempts)
+            self._offer(attempt.draw, attempt.sample)
+        self._settle(draw)
+
+    def must_hold(self, batch: list[Draw]) -> bool:
+        """Whether handing out this batch would make an attempt in flight too old."""
+        if self._hold_rule is None:
+            return False
+        return self._hold_rule.must_hold([draw.number for draw in batch], self.versions.newest.step)
+
+    def hand_out(self, batch: list[Draw], now: float) -> list[BatchItem]:
+        """Give these draws to the learner."""
+        trusted = 0
+        if self._config.when_too_old == "mask_tokens" and self._config.max_staleness is not None:
+            trusted = self.versions.oldest_within(self.versions.newest.step - self._config.max_staleness)
+        items = []
+        for draw in batch:
+            for attempt in draw.accepted:
+                queued = self.book.take(attempt)
+                items.append(BatchItem(queued.trajectory, self._staleness(queued), trusted, now - queued.committed_s))
+            self._taken.append(draw.number)
+            if self._hold_rule:
+                self._hold_rule.forget(draw.number)
+        return items
+
+    def finish(self, trained: list[AttemptId], publication: Publication | None) -> None:
+        """Taken -> trained; see `Store.finish_step`."""
+        expected = list(self.book.taken)
+        if sorted(trained) != sorted(expected):
+            unknown = [str(attempt) for attempt in trained if attempt not in self.book.taken]
+            missing = [str(attempt) for attempt in expected if attempt not in trained]
+            raise RunError(
+                f"finish_step names {len(trained)} attempts, the batch has {len(expected)}; "
+                f"not in the batch: {unknown[:8]}, not named: {missing[:8]}; name each member of the batch once"
+            )
+        if publication is not None:
+            self.versions.add(publication)
+        for attempt in expected:
+            self.book.train(attempt)
+        for number in self._taken:
+            del self.draws[number]
+        self._taken.clear()
