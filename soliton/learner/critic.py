@@ -48,6 +48,7 @@ class CriticTrainer:
     """A critic, of which only an allow-list trains.
 
     Attributes:
+        model: the critic.
         trainable: names of the parameters that train.
         frozen_sha256: hash of all the others.
     """
@@ -55,7 +56,7 @@ class CriticTrainer:
     def __init__(
         self, critic: Critic, use: CriticUse, returns: Callable[[PackedBatch], Tensor], config: LearnerConfig
     ) -> None:
-        self.critic = critic.train(mode=False)
+        self.model = critic.train(mode=False)
         self.returns = returns
         self.trainable = resolve_trainable(critic, use.trainable, use.train_router)
         freeze(critic, self.trainable)
@@ -71,7 +72,7 @@ class CriticTrainer:
 
     def adopt_frozen(self) -> None:
         """Take what is frozen now as what must not move: at the start, and after a checkpoint was loaded."""
-        self.frozen_sha256 = frozen_sha256(self.critic, self.trainable)
+        self.frozen_sha256 = frozen_sha256(self.model, self.trainable)
 
     def check_frozen(self) -> None:
         """Compare the hash of what is frozen with the one at the start (fault A14).
@@ -79,7 +80,7 @@ class CriticTrainer:
         Raises:
             RunError: a frozen parameter has moved.
         """
-        now = frozen_sha256(self.critic, self.trainable)
+        now = frozen_sha256(self.model, self.trainable)
         if now != self.frozen_sha256:
             raise RunError(
                 f"frozen parameters of the critic have moved: sha256 {self.frozen_sha256[:12]} -> {now[:12]}. "
@@ -93,7 +94,7 @@ class BatchFits:
     def __init__(self, trainer: CriticTrainer, batch: Batch) -> None:
         self._trainer = trainer
         self._batch = batch
-        self._prefix = FrozenPrefix(trainer.critic)
+        self._prefix = FrozenPrefix(trainer.model)
         self._targets = torch.zeros_like(batch.rewards)
 
     def first(self) -> CriticPass:

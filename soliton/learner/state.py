@@ -38,7 +38,7 @@ def tensors_of(actor: Actor, critic: CriticTrainer | None) -> dict[str, Tensor]:
     tensors = _prefixed("actor", dict(actor.model.named_parameters()))
     tensors |= _prefixed("actor_optimiser", actor.optimiser.state())
     if critic is not None:
-        tensors |= _prefixed("critic", dict(critic.critic.named_parameters()))
+        tensors |= _prefixed("critic", dict(critic.model.named_parameters()))
         tensors |= _prefixed("critic_optimiser", critic.optimiser.state())
     return tensors
 
@@ -56,7 +56,7 @@ def load_tensors_into(
     _load_parameters("actor", actor.model, tensors)
     _load_optimiser("actor_optimiser", actor.optimiser, tensors, int(numbers["actor_updates"]))
     if critic is not None:
-        _load_parameters("critic", critic.critic, tensors)
+        _load_parameters("critic", critic.model, tensors)
         _load_optimiser("critic_optimiser", critic.optimiser, tensors, int(numbers["critic_updates"]))
         critic.adopt_frozen()
         if critic.frozen_sha256 != numbers["critic_frozen_sha256"]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from soliton.learner.actor import ActorPass
@@ -15,7 +16,7 @@ from soliton.learner.critic import CriticPass
 from soliton.learner.packing import Batch
 from soliton.losses import explained_variance
 from soliton.store.store import BatchItem
-from soliton.types import Status
+from soliton.types import Status, Trajectory
 
 Metrics = dict[str, float]
 
@@ -24,6 +25,7 @@ def batch_metrics(batch: Batch, staleness: Sequence[int]) -> Metrics:
     """What was consumed: rewards, lengths, ages, policy versions."""
     trajectories = batch.trajectories
     versions = [len(np.unique(t.versions[t.action_mask])) for t in trajectories]
+    mixed_turns = np.concatenate([_turns_with_several_versions(t) for t in trajectories])
     return {
         "reward/mean": float(np.mean([t.total_reward for t in trajectories])),
         "tokens/action": float(batch.num_action_tokens),
@@ -35,7 +37,16 @@ def batch_metrics(batch: Batch, staleness: Sequence[int]) -> Metrics:
         "versions/mean": float(np.mean(versions)),
         "versions/max": float(max(versions)),
         "versions/share_mixed": float(np.mean([n > 1 for n in versions])),
+        "versions/share_mixed_turns": float(mixed_turns.mean()),
     }
+
+
+def _turns_with_several_versions(trajectory: Trajectory) -> NDArray[np.bool_]:
+    """One entry per turn (an unbroken run of action tokens): whether the policy changed inside it."""
+    positions = np.flatnonzero(trajectory.action_mask)
+    turn = np.cumsum(np.diff(positions, prepend=positions[0]) > 1)
+    changed = (np.diff(trajectory.versions[positions], prepend=0) != 0) & (np.diff(turn, prepend=-1) == 0)
+    return np.bincount(turn, weights=changed) > 0
 
 
 def staleness_of(items: Sequence[BatchItem]) -> list[int]:
