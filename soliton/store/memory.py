@@ -20,7 +20,7 @@ from soliton.store.store import BatchItem, CommitAck, StoreStatus
 from soliton.store.versions import VersionTable
 from soliton.store.waits import WaitTime
 from soliton.store.work import Work
-from soliton.types import AttemptId, Clock, Lease, Publication, Trajectory
+from soliton.types import AttemptId, Clock, Lease, Ledger, Publication, Trajectory
 
 
 class MemoryStore:
@@ -131,9 +131,10 @@ class MemoryStore:
         """The version table, oldest first."""
         return self._work.versions.rows
 
-    def step_of(self, version: int) -> int | None:
-        """Learner step that made `version`; None if it was never published in this lineage."""
-        return self._work.versions.step_of(version)
+    @property
+    def newest(self) -> Publication:
+        """The policy published last."""
+        return self._work.versions.newest
 
     @property
     def num_given_up(self) -> int:
@@ -207,6 +208,15 @@ class MemoryStore:
         waits = [WaitTime(clock, total_s) for total_s in snapshot.wait_s]
         store._admission_wait, store._batch_wait, store._hold_wait = waits
         return store
+
+    @staticmethod
+    def ledger_of(data: bytes) -> Ledger:
+        """The ledger of a snapshot, without a store.
+
+        Raises:
+            RunError: damaged bytes.
+        """
+        return StoreSnapshot.decode(data).book().ledger()
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 

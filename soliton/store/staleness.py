@@ -11,6 +11,10 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 
+MIN_DROPS = 20
+"""Stale drops below which their lengths say nothing."""
+
+
 class HoldRule:
     """`when_too_old = "wait"`: earliest deadline first over the learner's coming batches.
 
@@ -103,6 +107,9 @@ class LengthCounts(msgspec.Struct):
 
 
 def dropped_long_share(dropped_by_length_decile: Sequence[int]) -> float:
-    """Share of stale drops that were among the longest fifth of trajectories: 0.2 without bias, NaN without drops."""
+    """Share of stale drops that were among the longest fifth of trajectories; 0.2 without bias.
+
+    NaN with fewer than `MIN_DROPS` drops, which say nothing.
+    """
     total = sum(dropped_by_length_decile)
-    return sum(dropped_by_length_decile[8:]) / total if total else float("nan")
+    return sum(dropped_by_length_decile[8:]) / total if total >= MIN_DROPS else float("nan")
