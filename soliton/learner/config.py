@@ -74,8 +74,8 @@ class ValuePretrainingConfig(_AdamWConfig):
     """Settings of `soliton.learner.value_pretraining.pretrain_values`."""
 
     num_rollouts: int = Field(default=768, ge=2)
-    """Rollouts of the initial policy on the RL prompts: the size of the corpus, which the paper calls essential and does
-    not give (PROTOTYPE: 768)."""
+    """Rollouts of the initial policy on the RL prompts: the size of the corpus, which the paper calls essential and
+    does not give (PROTOTYPE: 768)."""
     lr: float = Field(default=1e-3, gt=0)
     """Learning rate, constant after the rise (PROTOTYPE B; the paper gives none)."""
     lr_warmup_updates: int = Field(default=0, ge=0)
