@@ -39,9 +39,7 @@ def new_causal_lm(config: PreTrainedConfig, seed: int) -> PreTrainedModel:
     # transformers initialises from the global generator, so that one is seeded for the time of the construction.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        model: PreTrainedModel = auto_class.from_config(
-            copy.deepcopy(config), dtype=torch.float32, attn_implementation="sdpa"
-        )
+        model: PreTrainedModel = auto_class.from_config(copy.deepcopy(config), dtype=torch.float32)
     model.train(mode=False)
     return model
 
@@ -69,7 +67,6 @@ def load_strictly(auto_class: Any, folder: Path) -> PreTrainedModel:
     model, info = auto_class.from_pretrained(
         folder,
         dtype=torch.float32,
-        attn_implementation="sdpa",
         local_files_only=True,
         use_safetensors=True,
         output_loading_info=True,

@@ -95,7 +95,8 @@ def _kind(name: str) -> str:
     if name.startswith("value_head."):
         return "value_head"
     modules = name.split(".")
-    if any(_ATTENTION.search(module) for module in modules):
+    # `post_attention_layernorm` stands beside an attention module, not inside one.
+    if any(_ATTENTION.search(module) and not _NORM.search(module) for module in modules):
         return "attention"
     if any(_NORM.search(module) for module in modules):
         return "norm"
