@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from soliton.errors import ConfigError
 from soliton.prompts.stream import is_held_out, make_prompt
 from soliton.types import Prompt, stable_seed
 
@@ -18,58 +18,62 @@ MODULUS = 100
 OPERATORS = "+-*"
 
 
-class CalculatorPromptsConfig(BaseModel):
-    """Which chains there are and how often they come back.
+class CalculatorPrompts:
+    """A `PromptStream` of chains, pure in its arguments and the draw.
 
-    Attributes:
-        min_operations, max_operations: length of a chain, in operations.
-        decay: weight of a chain one operation longer, relative to the shorter one; 1 makes all lengths equally
-            likely. In (0, 1].
+    Args:
+        seed: of the training chains.
         num_prompts: size of a finite set; None draws a fresh chain for ever.
-        visits: how often each prompt of a finite set is drawn, each visit in another order; None for ever.
+        visits: how often each prompt of a finite set is drawn, each visit in another order; None: for ever.
+        min_operations, max_operations: length of a chain, in operations.
+        decay: weight of a chain one operation longer, relative to the shorter one, in (0, 1]; 1 makes all lengths
+            equally likely.
+
+    Raises:
+        ConfigError: a value out of its range, or `visits` without `num_prompts`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    min_operations: int = Field(default=2, ge=1)
-    max_operations: int = Field(default=7, ge=1)
-    decay: float = Field(default=0.5, gt=0, le=1)
-    num_prompts: int | None = Field(default=None, ge=1)
-    visits: int | None = Field(default=None, ge=1)
-
-    @model_validator(mode="after")
-    def _check(self) -> CalculatorPromptsConfig:
-        if self.min_operations > self.max_operations:
-            raise ValueError(
-                f"min_operations = {self.min_operations} is above max_operations = {self.max_operations}; lower it"
-            )
-        if self.visits is not None and self.num_prompts is None:
-            raise ValueError(f"visits = {self.visits} needs a finite set; set num_prompts too, or leave visits out")
-        return self
-
-
-class CalculatorPrompts:
-    """A `PromptStream` of chains, pure in (config, seed, draw)."""
-
-    def __init__(self, config: CalculatorPromptsConfig, seed: int) -> None:
-        self._config = config
+    def __init__(
+        self,
+        seed: int,
+        *,
+        num_prompts: int | None = None,
+        visits: int | None = None,
+        min_operations: int = 2,
+        max_operations: int = 7,
+        decay: float = 0.5,
+    ) -> None:
+        for name, value in (("num_prompts", num_prompts), ("visits", visits)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} = {value}; it must be >= 1, or None for no end")
+        if visits is not None and num_prompts is None:
+            raise ConfigError(f"visits = {visits} needs a finite set; set num_prompts too, or leave visits out")
+        if not 1 <= min_operations <= max_operations:
+            raise ConfigError(f"chains of {min_operations} to {max_operations} operations; need 1 <= min <= max")
+        if not 0 < decay <= 1:
+            raise ConfigError(f"decay = {decay}; it must be in (0, 1]")
         self._seed = seed
+        self._num_prompts = num_prompts
+        self._visits = visits
+        self._lengths = np.arange(min_operations, max_operations + 1)
+        weights = decay ** (self._lengths - min_operations)
+        self._shares = weights / weights.sum()
         self._order = lru_cache(maxsize=4)(self._shuffled)
 
     @property
     def num_draws(self) -> int | None:
         """`num_prompts * visits`; None when either is None."""
-        if self._config.num_prompts is None or self._config.visits is None:
+        if self._num_prompts is None or self._visits is None:
             return None
-        return self._config.num_prompts * self._config.visits
+        return self._num_prompts * self._visits
 
     def at(self, draw: int) -> Prompt:
         """The training chain of `draw`; see `PromptStream.at`."""
         if draw < 0 or (self.num_draws is not None and draw >= self.num_draws):
             raise ValueError(f"draw {draw} does not exist; draws are 0 .. {self.num_draws or 'endless'} (exclusive)")
         index = draw
-        if self._config.num_prompts is not None:
-            visit, position = divmod(draw, self._config.num_prompts)
+        if self._num_prompts is not None:
+            visit, position = divmod(draw, self._num_prompts)
             index = self._order(visit)[position]
         rng = np.random.default_rng(stable_seed(self._seed, "calculator", index))
         while is_held_out(prompt := self._chain(rng)):
@@ -94,13 +98,11 @@ class CalculatorPrompts:
 
     def _shuffled(self, visit: int) -> list[int]:
         rng = np.random.default_rng(stable_seed(self._seed, "calculator", "visit", visit))
-        order: list[int] = rng.permutation(self._config.num_prompts or 0).tolist()
+        order: list[int] = rng.permutation(self._num_prompts or 0).tolist()
         return order
 
     def _chain(self, rng: np.random.Generator) -> Prompt:
-        lengths = np.arange(self._config.min_operations, self._config.max_operations + 1)
-        weights = self._config.decay ** (lengths - lengths[0])
-        num_operations = int(rng.choice(lengths, p=weights / weights.sum()))
+        num_operations = int(rng.choice(self._lengths, p=self._shares))
         operands = rng.integers(0, MODULUS, num_operations + 1).tolist()
         operators = [OPERATORS[i] for i in rng.integers(0, len(OPERATORS), num_operations)]
         answer = operands[0]
