@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-
 MIN_DROPS = 20
 """Stale drops below which their lengths say nothing."""
 
