@@ -39,7 +39,8 @@ class Panel:
         metric: name in `soliton.metrics`.
         stage: whose lines are read; None takes all stages.
         marks: draw points instead of a smoothed line (few values).
-        share: the axis is a share in [0, 1].
+        share: the axis is the whole range [0, 1].
+        never_negative: the axis begins at 0.
     """
 
     title: str
@@ -48,6 +49,7 @@ class Panel:
     stage: str | None = "train"
     marks: bool = False
     share: bool = False
+    never_negative: bool = True
 
 
 PANELS = (
@@ -56,7 +58,7 @@ PANELS = (
     Panel("Staleness when consumed", "learner steps, mean", "staleness/mean"),
     Panel("Outside the trust band", "share of action tokens", "trust_mask/share"),
     Panel("Distance from the sampling policy", "mean |log ratio|", "log_ratio/abs_mean"),
-    Panel("Critic", "explained variance (pre-fit)", "critic/explained_var"),
+    Panel("Critic", "explained variance (pre-fit)", "critic/explained_var", never_negative=False),
 )
 
 
@@ -81,7 +83,7 @@ def draw_curves(
     arms: dict[str, list[Path]] = {}
     for i, run in enumerate(runs):
         arms.setdefault(labels[i] if labels is not None else _default_label(run), []).append(run)
-    panels = [panel for panel in PANELS if any(len(_points(run, panel)[0]) for run in runs)]
+    panels = [panel for panel in PANELS if any(len(points_of(run, panel)[0]) for run in runs)]
     if not panels:
         raise ConfigError(f"the metrics of {', '.join(str(run) for run in runs)} have nothing to draw yet")
 
@@ -128,15 +130,28 @@ def _default_label(run: Path) -> str:
     return str(summary["algorithm"]) if summary is not None else run.name
 
 
-def _points(run: Path, panel: Panel) -> tuple[FloatArray, FloatArray]:
-    steps, values = read_series(run, panel.metric, panel.stage)
-    return np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
+def points_of(run: Path, panel: Panel) -> tuple[FloatArray, FloatArray]:
+    """(steps, values) that a panel draws for one run, in the order of the steps."""
+    points = dict(zip(*read_series(run, panel.metric, panel.stage), strict=True))
+    if panel.metric == "eval/pass_at_1":
+        points |= {step: estimate["mean"] for step, estimate in _measured_pass_at_1(run).items()}
+    steps = sorted(points)
+    return np.asarray(steps, dtype=np.float64), np.asarray([points[step] for step in steps], dtype=np.float64)
+
+
+def _measured_pass_at_1(run: Path) -> dict[float, dict[str, float]]:
+    """Step -> estimate: before training (step 0) and after it (the last step), as far as the run has them."""
+    summary = read_summary(run) or {}
+    steps, _ = read_series(run, "reward/mean", "train")
+    last = steps[-1] if steps else 0.0
+    ends = {0.0: summary.get("pass_at_1_before"), last: summary.get("pass_at_1_after")}
+    return {step: estimate for step, estimate in ends.items() if estimate is not None}
 
 
 def _draw_panel(ax: Any, panel: Panel, arms: dict[str, list[Path]]) -> None:
     for i, (label, runs) in enumerate(arms.items()):
         colour = COLOURS[i % len(COLOURS)]
-        series = [points for points in (_points(run, panel) for run in runs) if len(points[0])]
+        series = [points for points in (points_of(run, panel) for run in runs) if len(points[0])]
         if not series:
             ax.plot([], [], color=colour, label=label)
             continue
@@ -148,8 +163,13 @@ def _draw_panel(ax: Any, panel: Panel, arms: dict[str, list[Path]]) -> None:
     ax.set_ylabel(panel.axis, fontsize=9, color=INK)
     ax.set_xlabel("step", fontsize=9, color=INK)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    ax.ticklabel_format(axis="y", useOffset=False)
     if panel.share:
         ax.set_ylim(0, 1)
+    elif panel.never_negative:
+        ax.set_ylim(0, 1.05 * ax.get_ylim()[1])
+    else:
+        ax.axhline(0, color=INK, linewidth=0.8, alpha=0.4)
     ax.grid(color=GRID, linewidth=0.8)
     ax.set_axisbelow(True)
     ax.tick_params(labelsize=8, colors=INK, length=0)
@@ -168,16 +188,11 @@ def _draw_lines(ax: Any, series: Sequence[tuple[FloatArray, FloatArray]], colour
 
 def _draw_marks(ax: Any, runs: Sequence[Path], panel: Panel, colour: str, label: str) -> None:
     for run in runs:
-        steps, values = _points(run, panel)
+        steps, values = points_of(run, panel)
         ax.plot(steps, values, color=colour, alpha=0.9, linewidth=1.4, marker="o", markersize=4, label=label)
         label = "_nolegend_"
-        summary = read_summary(run) or {}
-        for estimate, step in (
-            (summary.get("pass_at_1_before"), steps.min()),
-            (summary.get("pass_at_1_after"), steps.max()),
-        ):
-            if estimate is not None:
-                ax.vlines(step, estimate["low"], estimate["high"], color=colour, alpha=0.5, linewidth=2)
+        for step, estimate in _measured_pass_at_1(run).items():
+            ax.vlines(step, estimate["low"], estimate["high"], color=colour, alpha=0.5, linewidth=2)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

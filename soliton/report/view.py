@@ -24,10 +24,10 @@ SHOWN_METRICS = {
     "reward": ("reward/mean",),
     "staleness": ("staleness/mean",),
     "trust-mask share": ("trust_mask/share",),
-    "EV": ("critic/explained_var",),
+    "EV": ("critic/explained_var", "value_pretraining/explained_var"),
     "entropy": ("actor/entropy",),
     "pass@1": ("eval/pass_at_1",),
-    "loss": ("sft/loss", "critic/loss"),
+    "loss": ("sft/loss", "value_pretraining/loss"),
 }
 """Label -> metric names (`soliton.metrics`); the first one that has been reported in the current stage is shown."""
 

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from soliton.errors import ConfigError
+from soliton.metrics import METRICS
 from soliton.report.comparison import COLUMNS, comparison_table
-from soliton.report.curve import draw_curves, main, mean_over_runs, smooth
+from soliton.report.curve import PANELS, draw_curves, main, mean_over_runs, points_of, smooth
 from soliton.report.folder import read_metrics, read_series
+from soliton.report.view import SHOWN_METRICS
 
 SUMMARY: dict[str, Any] = {
     "algorithm": "sao",
@@ -43,7 +45,7 @@ def write_run(folder: Path, steps: int = 40, seed: int = 0, **summary: Any) -> P
             "critic/explained_var": None if step == 1 else 0.2,
         }
         lines.append({"stage": "train", "step": step, "time_s": step / 2, **numbers})
-    lines += [{"stage": "eval", "step": s, "time_s": 1.0, "eval/pass_at_1": 0.31 + 0.3 * (s > 0)} for s in (0, steps)]
+    lines.append({"stage": "eval", "step": steps // 2, "time_s": 1.0, "eval/pass_at_1": 0.45})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "summary.json").write_text(json.dumps(SUMMARY | summary))
     return folder
@@ -62,6 +64,19 @@ def test_a_figure_of_several_runs_has_all_six_panels_and_ink_in_each(tmp_path: P
             panel = image[row * height : (row + 1) * height, column * width : (column + 1) * width]
             coloured = np.ptp(panel, axis=2) > 0.3
             assert coloured.sum() > 100, (row, column)
+
+
+def test_pass_at_1_is_drawn_before_during_and_after_training(tmp_path: Path):
+    run = write_run(tmp_path / "run", steps=40)
+    panel = next(panel for panel in PANELS if panel.metric == "eval/pass_at_1")
+    steps, values = points_of(run, panel)
+    assert (steps.tolist(), values.tolist()) == ([0.0, 20.0, 40.0], [0.3125, 0.45, 0.6])
+
+
+def test_every_metric_that_is_shown_or_drawn_is_in_the_table_of_metrics():
+    drawn = {panel.metric for panel in PANELS}
+    shown = {name for names in SHOWN_METRICS.values() for name in names}
+    assert (drawn | shown) - set(METRICS) == set()
 
 
 def test_a_panel_without_data_is_left_out(tmp_path: Path):

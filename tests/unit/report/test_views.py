@@ -90,7 +90,7 @@ def test_the_live_view_does_not_cut_a_full_line_of_a_long_run_at_80_columns():
     time.now_s += 7200
     everything = {
         "reward/mean": 0.5, "staleness/mean": 12.25, "trust_mask/share": 0.05, "critic/explained_var": -1.25,
-        "actor/entropy": 0.75, "eval/pass_at_1": 0.25, "critic/loss": 0.125,
+        "actor/entropy": 0.75, "eval/pass_at_1": 0.25, "value_pretraining/loss": 0.125,
     }  # fmt: skip
     view.update(36_000, everything)
     view.finish("done")
