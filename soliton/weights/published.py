@@ -146,7 +146,9 @@ def _as_view(source: str, indices: Tensor, num_elements: int) -> _View:
         int(indices.select(dim, 1).flatten()[0]) - offset if size > 1 else 1 for dim, size in enumerate(indices.shape)
     )
     view = _View(source, tuple(indices.shape), stride, offset)
-    if min(stride, default=1) < 0 or not torch.equal(view.of({source: torch.arange(num_elements)}), indices):
+    last = offset + sum((size - 1) * step for size, step in zip(indices.shape, stride, strict=True))
+    within = offset >= 0 and min(stride, default=1) >= 0 and last < num_elements
+    if not within or not torch.equal(view.of({source: torch.arange(num_elements)}), indices):
         raise _cannot_publish(source, {source})
     return view
 
