@@ -116,7 +116,7 @@ class InlineTable(Table):
 class SftTable(SftConfig):
     """The supervised warm start: the learner's settings, and the demonstrations it is given."""
 
-    num_demonstrations: int = Field(default=19_200, ge=1)
+    num_demonstrations: int = Field(default=9_600, ge=1)
     """Demonstrations written by the environment's scripted expert, on training prompts."""
     noise: float = Field(default=0.35, ge=0, le=1)
     """How often the expert errs, so that there is something left to learn by reinforcement."""

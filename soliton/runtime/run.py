@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.utils.logging import disable_progress_bar
 
 from soliton.config import RunConfig, load_config
-from soliton.errors import ConfigError
+from soliton.errors import ConfigError, RunError
 from soliton.evals.evaluation import Evaluation, gain
 from soliton.learner.learner import Learner
 from soliton.models.critic import Critic
@@ -53,6 +54,13 @@ def run_recipe(
     handler = folder.log_to_file()
     try:
         return run_stages(config, folder, view)
+    except RunError as error:
+        write_summary(folder, {**_identity(config), "exit": {"status": "stopped", "reason": str(error)}})
+        raise
+    except KeyboardInterrupt:
+        view.note(f"interrupted; go on with `soliton train {folder.config} --resume {folder.path}`")
+        write_summary(folder, {**_identity(config), "exit": {"status": "interrupted", "reason": "Ctrl-C"}})
+        raise
     finally:
         logging.getLogger("soliton").removeHandler(handler)
         handler.close()
@@ -60,7 +68,8 @@ def run_recipe(
 
 def run_stages(config: RunConfig, folder: RunFolder, view: RunView) -> int:
     """Run the stages that are left, write `final/` and `summary.json`."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # several threads on tiny operations are slower, and one makes results reproducible
+    disable_progress_bar()  # the view shows progress
     elapsed_s = _elapsed(folder)
     model_folder = initial_model_folder(config)
     setup = make_setup(config, model_folder)
@@ -85,7 +94,7 @@ def run_stages(config: RunConfig, folder: RunFolder, view: RunView) -> int:
             after = run.evaluate(model, "after")
     summary = _summary(config, folder, before, after, trained)
     summary["wall_s"] = round(elapsed_s(), 1)
-    write_whole(folder.summary, (json.dumps(summary, indent=1) + "\n").encode())
+    write_summary(folder, summary)
     view.finish(_verdict(summary, folder))
     return 0
 
@@ -134,12 +143,9 @@ def _summary(
     trained: tuple[Learner, Boundary] | None,
 ) -> dict[str, Any]:
     summary: dict[str, Any] = {
-        "schema": SCHEMA,
-        "seed": config.seed,
-        "algorithm": config.algorithm,
-        "config_sha256": config.sha256(),
-        "pass_at_1_before": estimate_or_none(before and before.pass_at_1()),
-        "pass_at_1_after": estimate_or_none(after and after.pass_at_1()),
+        **_identity(config),
+        "pass_at_1_before": estimate_or_none(before.pass_at_1() if before else None),
+        "pass_at_1_after": estimate_or_none(after.pass_at_1() if after else None),
         "pass_at_1_gain": estimate_or_none(gain(before, after, config.eval.seed) if before and after else None),
     }
     if trained is not None:
@@ -152,6 +158,20 @@ def _summary(
         }
     summary["exit"] = {"status": "finished", "reason": None}
     return summary
+
+
+def _identity(config: RunConfig) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "seed": config.seed,
+        "algorithm": config.algorithm,
+        "config_sha256": config.sha256(),
+    }
+
+
+def write_summary(folder: RunFolder, summary: dict[str, Any]) -> None:
+    """Write `summary.json`, whole or not at all."""
+    write_whole(folder.summary, (json.dumps(summary, indent=1) + "\n").encode())
 
 
 def _verdict(summary: dict[str, Any], folder: RunFolder) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedModel
 
 from soliton.config import RunConfig
 from soliton.engines.local import LocalEngine
@@ -22,6 +23,8 @@ from soliton.prompts.stream import PromptStream
 from soliton.rollout.renderer import Renderer
 from soliton.types import Clock, stable_seed
 
+Tokenizer = Any
+"""A Hugging Face tokenizer; transformers types its methods as unions over all that any tokenizer can do."""
 EnvironmentFactory = Callable[[Clock, int], Environment]
 """Makes the environment of one episode from its clock and seed."""
 
@@ -37,7 +40,7 @@ class Setup:
     """
 
     config: RunConfig
-    tokenizer: PreTrainedTokenizerFast
+    tokenizer: Tokenizer
     renderer: Renderer
     prompts: PromptStream
 
@@ -65,7 +68,7 @@ class Setup:
 
 def make_setup(config: RunConfig, model_folder: Path | None) -> Setup:
     """Tokenizer, renderer and prompts; the tokenizer comes from `model_folder` if the model does."""
-    tokenizer = character_tokenizer() if model_folder is None else _load_tokenizer(model_folder)
+    tokenizer: Tokenizer = character_tokenizer() if model_folder is None else _load_tokenizer(model_folder)
     prompts = CalculatorPrompts(seed=stable_seed(config.seed, "prompts"), num_prompts=config.env.num_prompts)
     return Setup(config=config, tokenizer=tokenizer, renderer=Renderer(tokenizer), prompts=prompts)
 
@@ -116,7 +119,7 @@ def initial_critic_folder(config: RunConfig) -> Path | None:
     return None
 
 
-def _load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+def _load_tokenizer(folder: Path) -> Tokenizer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:

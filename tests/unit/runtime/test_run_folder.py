@@ -1,0 +1,48 @@
+import json
+import math
+
+import pytest
+
+from soliton.errors import ConfigError
+from soliton.runtime.run_folder import RunFolder
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    made = RunFolder(tmp_path / "run")
+    made.create("seed = 0\n")
+    return made
+
+
+def test_a_folder_that_holds_a_run_is_refused(folder: RunFolder):
+    with pytest.raises(ConfigError, match=r"already holds a run.*--resume"):
+        RunFolder(folder.path).create("seed = 1\n")
+    assert folder.config.read_text() == "seed = 0\n"
+
+
+def test_a_metric_that_is_nan_is_null_and_never_zero(folder: RunFolder):
+    folder.append_metrics("train", 1, 0.5, {"critic/explained_var": math.nan, "reward/mean": 0.25})
+    row = json.loads(folder.metrics.read_text())
+    assert row == {"stage": "train", "step": 1, "time_s": 0.5, "critic/explained_var": None, "reward/mean": 0.25}
+
+
+def test_a_resumed_stage_forgets_what_it_will_write_again(folder: RunFolder):
+    for stage, step in [("sft", 1), ("sft", 2), ("train", 1), ("train", 2), ("train", 3), ("eval", 3)]:
+        folder.append_metrics(stage, step, 0.0, {"x": float(step)})
+    folder.truncate_metrics("train", after_step=2)
+    assert [(r["stage"], r["step"]) for r in folder.read_all_metrics()] == [
+        ("sft", 1),
+        ("sft", 2),
+        ("train", 1),
+        ("train", 2),
+    ]
+
+
+def test_a_line_torn_by_a_kill_is_left_out_and_the_next_resume_removes_it(folder: RunFolder):  # fault J6
+    folder.append_metrics("train", 1, 0.0, {"x": 1.0})
+    with folder.metrics.open("a") as file:
+        file.write('{"stage": "train", "step": 2, "ti')
+    assert [row["step"] for row in folder.read_metrics("train")] == [1]
+    folder.truncate_metrics("train", after_step=1)
+    folder.append_metrics("train", 2, 0.0, {"x": 2.0})
+    assert [row["step"] for row in folder.read_metrics("train")] == [1, 2]
