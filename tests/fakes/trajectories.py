@@ -11,9 +11,11 @@ from soliton.types import AttemptId, Publication, Role, Status, Times, Trajector
 NAN = float("nan")
 
 
-def trajectory(attempt: AttemptId | None = None, versions: tuple[int, ...] = (0, 0), **changes: Any) -> Trajectory:
-    """A prompt token, one action token per entry of `versions`, reward 1 on the last one."""
-    n = len(versions)
+def trajectory(
+    attempt: AttemptId | None = None, action_versions: tuple[int, ...] = (0, 0), **changes: Any
+) -> Trajectory:
+    """A prompt token, one action token per entry of `action_versions`, reward 1 on the last one."""
+    n = len(action_versions)
     fields: dict[str, Any] = {
         "attempt": attempt or AttemptId(0),
         "prompt_id": "prompt",
@@ -21,7 +23,7 @@ def trajectory(attempt: AttemptId | None = None, versions: tuple[int, ...] = (0,
         "token_ids": np.arange(1 + n),
         "roles": [Role.OBSERVATION] + [Role.ACTION] * n,
         "rollout_logprobs": [NAN] + [-0.5] * n,
-        "versions": [-1, *versions],
+        "versions": [-1, *action_versions],
         "reward_positions": [n],
         "reward_values": [1.0],
         "times": Times(issued_s=0.0, started_s=0.0, finished_s=1.0),
