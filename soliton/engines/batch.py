@@ -5,16 +5,19 @@ Owns: the sharing of the prefill budget and the layout of `SlotBatch`. Does not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from soliton.engines.session import Session
-from soliton.engines.slots import SlotPool
-from soliton.models.slot_attention import Extension, SlotBatch
+from soliton.engines.slots import Shelf, SlotPool
+from soliton.models.slot_attention import SlotBatch, SlotGroup
+
+Int64Array = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -28,105 +31,134 @@ class Tick:
     sampling_rows: torch.Tensor
 
 
-def share_budget(running: Sequence[Session], budget: int) -> dict[int, int]:
-    """Extension tokens per slot: the sessions admitted first take what they need of the tick's prefill budget.
+def share_budget(running: Sequence[Session], budget: int) -> dict[Session, int]:
+    """Extension tokens per session: those admitted first take what they need of the tick's prefill budget.
 
-    Slots that only decode are absent. Every running session feeds one decode token besides.
+    Sessions that only decode are absent. Every running session feeds one decode token besides.
     """
-    extra: dict[int, int] = {}
+    extra: dict[Session, int] = {}
     for session in running:
-        wanted = session.num_pending - 1
+        wanted = len(session.tokens) - session.num_cached - 1
         if wanted > 0 and budget > 0:
-            assert session.slot is not None
-            extra[session.slot] = min(wanted, budget)
-            budget -= extra[session.slot]
+            extra[session] = min(wanted, budget)
+            budget -= extra[session]
     return extra
 
 
-def build_tick(running: Sequence[Session], pool: SlotPool, budget: int, group: int) -> Tick:
-    """Lay out the next forward of `running` (admission order) and mark the fed tokens as cached.
+def build_tick(running: Sequence[Session], pool: SlotPool, budget: int, heads_per_kv: int) -> Tick:
+    """Lay out the next forward of `running` (admission order) and mark the tokens it feeds as cached.
 
-    `group` is the number of query heads per KV head.
+    The decode tokens come first, shelf by shelf; then the extension tokens, shelf by shelf.
     """
     extra = share_budget(running, budget)
-    rows = sorted(running, key=_slot)
-    slots = np.array([_slot(session) for session in rows], dtype=np.int64)
-    num_extra = np.array([extra.get(slot, 0) for slot in slots.tolist()], dtype=np.int64)
-    starts = np.array([session.num_cached for session in rows], dtype=np.int64)
-    positions = starts + num_extra
-    pool.ensure(int(positions.max()) + 1)
-    ids = [session.tokens[position] for session, position in zip(rows, positions.tolist(), strict=True)]
-    flat_slots, flat_positions, extension = slots, positions, None
-    if extra:
-        extended = np.flatnonzero(num_extra)
-        counts, begin = num_extra[extended], starts[extended]
-        for i in extended.tolist():
-            ids += rows[i].tokens[starts[i] : positions[i]]
-        offsets = _ranges(counts)
-        flat_slots = np.concatenate([slots, np.repeat(slots[extended], counts)])
-        flat_positions = np.concatenate([positions, np.repeat(begin, counts) + offsets])
-        extension = _extension(slots[extended], begin, counts, first_row=len(rows), group=group, pool=pool)
-    batch = SlotBatch(
-        keys=pool.keys,
-        values=pool.values,
-        write_rows=torch.from_numpy(flat_slots * pool.capacity + flat_positions).to(pool.keys.device),
-        decode_slots=None if slots[-1] == len(slots) - 1 else torch.from_numpy(slots).to(pool.keys.device),
-        decode_mask=_mask(positions[:, None], int(positions.max()) + 1, group, pool),
-        extension=extension,
-    )
+    for session in running:
+        pool.reserve(session, session.num_cached + extra.get(session, 0) + 1)
+    layout = _Layout(pool, heads_per_kv)
+    for shelf in pool.shelves:
+        rows = [session for session in shelf.occupants if session.is_running]
+        if rows:
+            starts = np.array([session.num_cached + extra.get(session, 0) for session in rows], dtype=np.int64)
+            layout.add_decode(shelf, rows, starts)
+    decoding = layout.sessions
+    for shelf in pool.shelves if extra else ():
+        rows = [session for session in shelf.occupants if session in extra]
+        if rows:
+            layout.add_extension(shelf, rows, np.array([extra[session] for session in rows], dtype=np.int64))
     sampling, sampling_rows = [], []
-    for row, (session, position) in enumerate(zip(rows, positions.tolist(), strict=True)):
-        session.num_cached = position + 1
+    for row, session in enumerate(decoding):
+        session.num_cached += extra.get(session, 0) + 1
         if session.num_cached == len(session.tokens):
             sampling.append(session)
             sampling_rows.append(row)
-    device = pool.keys.device
-    return Tick(
-        input_ids=torch.tensor([ids], device=device),
-        position_ids=torch.from_numpy(flat_positions)[None].to(device),
-        slot=batch,
-        sampling=sampling,
-        sampling_rows=torch.tensor(sampling_rows, dtype=torch.int64, device=device),
-    )
+    return layout.finish(sampling, sampling_rows)
 
 
-def _slot(session: Session) -> int:
-    assert session.slot is not None
-    return session.slot
+class _Layout:
+    """Collects the groups of a tick and the token, position and KV row of each of its tokens."""
 
+    def __init__(self, pool: SlotPool, heads_per_kv: int) -> None:
+        self.sessions: list[Session] = []
+        self._pool = pool
+        self._heads_per_kv = heads_per_kv
+        self._heads = np.arange(pool.kv_heads)[:, None]
+        self._device = pool.keys.device
+        self._ids: list[int] = []
+        self._positions: list[Int64Array] = []
+        self._write_rows: list[Int64Array] = []
+        self._groups: list[SlotGroup] = []
 
-def _ranges(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[2, 3] -> [0, 1, 0, 1, 2]."""
-    ends = counts.cumsum()
-    return np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+    def add_decode(self, shelf: Shelf, rows: list[Session], positions: Int64Array) -> None:
+        """One token for each of `rows`, in the order of their slots."""
+        slots = None if len(rows) == rows[-1].slot + 1 else np.array([session.slot for session in rows])
+        first = len(self.sessions)
+        self.sessions += rows
+        self._add_group(shelf, slots, slice(first, first + len(rows)), positions[:, None], None)
+        where = np.arange(len(rows)) if slots is None else slots
+        ids = [session.tokens[position] for session, position in zip(rows, positions.tolist(), strict=True)]
+        self._add_tokens(shelf, where, ids, positions)
 
+    def add_extension(self, shelf: Shelf, rows: list[Session], counts: Int64Array) -> None:
+        """The next `counts` tokens of `rows`, padded to one rectangle (padding repeats the last real token)."""
+        slots = np.array([session.slot for session in rows])
+        starts = np.array([session.num_cached for session in rows])
+        first = len(self._ids)
+        ends = counts.cumsum()
+        width = int(counts.max())
+        column = np.minimum(np.arange(width), counts[:, None] - 1)
+        offset = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+        order = np.repeat(np.arange(len(rows)) * width, counts) + offset
+        query_rows = (first + ends - counts)[:, None] + column
+        self._add_group(shelf, slots, self._tensor(query_rows.ravel()), starts[:, None] + column, order)
+        ids = chain.from_iterable(
+            session.tokens[start : start + count]
+            for session, start, count in zip(rows, starts.tolist(), counts.tolist(), strict=True)
+        )
+        self._add_tokens(shelf, np.repeat(slots, counts), ids, np.repeat(starts, counts) + offset)
 
-def _extension(
-    slots: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    *,
-    first_row: int,
-    group: int,
-    pool: SlotPool,
-) -> Extension:
-    """Lay `counts` extension tokens per slot, at positions from `begin`, into one padded rectangle."""
-    width = int(counts.max())
-    column = np.minimum(np.arange(width), counts[:, None] - 1)  # padding repeats the slot's last extension token
-    first = first_row + counts.cumsum() - counts
-    order = np.repeat(np.arange(len(counts)) * width, counts) + _ranges(counts)
-    device = pool.keys.device
-    return Extension(
-        slots=torch.from_numpy(slots).to(device),
-        rows=torch.from_numpy(first[:, None] + column).to(device),
-        order=torch.from_numpy(order).to(device),
-        mask=_mask(begin[:, None] + column, int((begin + counts).max()), group, pool),
-    )
+    def finish(self, sampling: list[Session], sampling_rows: list[int]) -> Tick:
+        """The tick, as tensors."""
+        return Tick(
+            input_ids=torch.tensor([self._ids], device=self._device),
+            position_ids=self._tensor(np.concatenate(self._positions))[None],
+            slot=SlotBatch(
+                keys=self._pool.keys,
+                values=self._pool.values,
+                write_rows=self._tensor(np.concatenate(self._write_rows, axis=1).ravel()),
+                groups=self._groups,
+            ),
+            sampling=sampling,
+            sampling_rows=torch.tensor(sampling_rows, dtype=torch.int64, device=self._device),
+        )
 
+    def _add_tokens(self, shelf: Shelf, slots: Int64Array, ids: Iterable[int], positions: Int64Array) -> None:
+        self._ids.extend(ids)
+        self._positions.append(positions)
+        self._write_rows.append(
+            shelf.first_row + (slots * self._pool.kv_heads + self._heads) * shelf.capacity + positions
+        )
 
-def _mask(positions: NDArray[np.int64], length: int, group: int, pool: SlotPool) -> torch.Tensor:
-    """Additive mask [rows, 1, queries * group, length] of queries at `positions` [rows, queries]."""
-    hidden = np.arange(length) > positions[:, :, None]
-    mask = torch.from_numpy(np.where(hidden, np.float32(-np.inf), np.float32(0)))
-    mask = mask[:, None, :, None].expand(-1, -1, -1, group, -1).flatten(2, 3)
-    return mask.to(pool.keys)
+    def _add_group(
+        self,
+        shelf: Shelf,
+        slots: Int64Array | None,
+        rows: slice | torch.Tensor,
+        positions: Int64Array,
+        order: Int64Array | None,
+    ) -> None:
+        """Queries at `positions` [slots, queries]; each may look at the positions up to its own."""
+        hidden = np.arange(int(positions.max()) + 1) > positions[:, :, None]
+        mask = torch.from_numpy(np.where(hidden, np.float32(-np.inf), np.float32(0)))
+        mask = mask[:, None, :, None].expand(-1, -1, -1, self._heads_per_kv, -1).flatten(2, 3)
+        self._groups.append(
+            SlotGroup(
+                keys=shelf.kv[0],
+                values=shelf.kv[1],
+                select=None if slots is None else self._tensor(slots),
+                rows=rows,
+                mask=mask.to(self._pool.keys),
+                order=None if order is None else self._tensor(order),
+            )
+        )
+
+    def _tensor(self, array: Int64Array) -> torch.Tensor:
+        return torch.from_numpy(array).to(self._device)

@@ -46,8 +46,9 @@ class Session:
     Attributes:
         tokens: the context, sampled tokens included; only grows.
         num_cached: how many of them have keys and values (in the slot, or parked).
-        slot: where they are, if it holds a slot.
-        parked: [2, layers, num_cached, kv heads, head dim], if its slot was needed by another session.
+        shelf: index of the shelf where they are, if it holds a slot.
+        slot: its slot on that shelf (meaningless without one).
+        parked: [2, layers, kv heads, num_cached, head dim], if its slot was needed by another session.
         turn: the request that waits or runs; None between turns.
         is_running: the turn takes part in ticks (and so the session holds a slot).
         last_used: counter of turns ended; the session idle for longest gives its slot first.
@@ -56,7 +57,8 @@ class Session:
     name: str
     tokens: list[int] = field(default_factory=list)
     num_cached: int = 0
-    slot: int | None = None
+    shelf: int | None = None
+    slot: int = 0
     parked: Tensor | None = None
     turn: Turn | None = None
     is_running: bool = False

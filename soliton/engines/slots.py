@@ -1,10 +1,14 @@
 """KV slots: who holds which, and the copies of those who had to leave.
 
-Owns: the keys and values `[layers, slots, capacity, kv heads, head dim]`; capacity grows with the longest context.
-Does not know: requests' content, scheduling order, sampling.
+Owns: keys and values of up to `num_slots` sessions, in shelves by length: a slot of shelf c holds 32 * 2^c tokens. A
+session moves up when it outgrows its shelf, so one long context does not make attention read padding for all others,
+and memory follows what is used, not `num_slots * max_context`. All shelves lie in one storage `[2, layers, rows, dim]`
+(a row is one position of one head), so a tick writes all its keys with one call.
 
-Guarantees: a slot that changes hands is zeroed first, so no session ever reads keys of another (fault I2) nor a NaN
-that a failed one left behind; parking and restoring copy the exact length and change no bit.
+Does not know: requests, scheduling order, sampling.
+
+Guarantees: a slot that is left is zeroed, so no session ever reads keys of another (fault I2) nor a NaN that a failed
+one left behind; parking, restoring and moving copy the exact length and change no bit; slots of a shelf are dense.
 """
 
 from __future__ import annotations
@@ -14,7 +18,20 @@ from torch import Tensor
 
 from soliton.engines.session import Session
 
-_FIRST_CAPACITY = 64
+_SMALLEST_SHELF = 32
+_FIRST_SLOTS = 8
+
+
+class Shelf:
+    """Slots of one capacity; slot i is held by `occupants[i]`."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.num_slots = 0
+        self.first_row = 0
+        self.occupants: list[Session] = []
+        self.kv = torch.empty(0)
+        """[2, layers, slots, kv heads, capacity, head dim], a view of the pool's storage."""
 
 
 class SlotPool:
@@ -23,80 +40,104 @@ class SlotPool:
     def __init__(self, num_slots: int, max_context: int, like: Tensor, *, layers: int, kv_heads: int, dim: int) -> None:
         self.num_slots = num_slots
         self.max_context = max_context
-        self.occupants: list[Session | None] = [None] * num_slots
-        shape = (2, layers, num_slots, min(_FIRST_CAPACITY, max_context), kv_heads, dim)
-        self._kv = torch.zeros(shape, dtype=like.dtype, device=like.device)
+        self.kv_heads = kv_heads
+        capacities = [min(_SMALLEST_SHELF, max_context)]
+        while capacities[-1] < max_context:
+            capacities.append(min(2 * capacities[-1], max_context))
+        self.shelves = [Shelf(capacity) for capacity in capacities]
+        self._storage = torch.zeros((2, layers, 0, dim), dtype=like.dtype, device=like.device)
 
     @property
     def keys(self) -> Tensor:
-        """[layers, slots, capacity, kv heads, head dim]."""
-        return self._kv[0]
+        """[layers, rows, head dim]; rows as `write_rows` counts them."""
+        return self._storage[0]
 
     @property
     def values(self) -> Tensor:
-        """[layers, slots, capacity, kv heads, head dim]."""
-        return self._kv[1]
-
-    @property
-    def capacity(self) -> int:
-        """Tokens per slot that fit without growing."""
-        return self._kv.shape[3]
+        """[layers, rows, head dim]."""
+        return self._storage[1]
 
     def place(self, session: Session) -> bool:
         """Give `session` a slot with its KV in it: its own, a free one, or that of an idle session, which is parked.
 
         False if every slot runs.
         """
-        if session.slot is None:
-            slot = self._free_slot()
-            if slot is None:
+        if session.shelf is None:
+            if sum(len(shelf.occupants) for shelf in self.shelves) == self.num_slots and not self._park_one():
                 return False
-            self.occupants[slot] = session
-            session.slot = slot
-            if session.parked is not None:
-                self.ensure(session.num_cached)
-                self._kv[:, :, slot, : session.num_cached] = session.parked
-                session.parked = None
+            self._enter(session, self._shelf_for(len(session.tokens)), session.parked)
+            session.parked = None
+        self.reserve(session, len(session.tokens))
         return True
+
+    def reserve(self, session: Session, length: int) -> None:
+        """Make room for `length` tokens of `session`: move it to a higher shelf if it outgrows its own."""
+        assert session.shelf is not None
+        if length > self.shelves[session.shelf].capacity:
+            kept = self._leave(session)
+            self._enter(session, self._shelf_for(length), kept)
 
     def evict(self, session: Session) -> None:
         """Forget the KV of `session`, in its slot and parked."""
-        if session.slot is not None:
-            self._vacate(session)
+        if session.shelf is not None:
+            self._leave(session)
         session.parked = None
         session.num_cached = 0
 
     def forget_all(self) -> None:
         """Zero every slot (the sessions keep them): all KV will be computed again."""
-        self._kv.zero_()
+        self._storage.zero_()
 
-    def ensure(self, length: int) -> None:
-        """Grow the capacity to at least `length` tokens, by doubling up to `max_context`."""
-        if length > self.capacity:
-            assert length <= self.max_context, (length, self.max_context)
-            capacity = self.capacity
-            while capacity < length:
-                capacity = min(2 * capacity, self.max_context)
-            old = self._kv
-            self._kv = old.new_zeros((*old.shape[:3], capacity, *old.shape[4:]))
-            self._kv[:, :, :, : old.shape[3]] = old
+    def _shelf_for(self, length: int) -> int:
+        assert length <= self.max_context, (length, self.max_context)
+        return next(i for i, shelf in enumerate(self.shelves) if length <= shelf.capacity)
 
-    def _free_slot(self) -> int | None:
-        for slot, occupant in enumerate(self.occupants):
-            if occupant is None:
-                return slot
-        idle = [session for session in self.occupants if session is not None and not session.is_running]
+    def _park_one(self) -> bool:
+        idle = [session for shelf in self.shelves for session in shelf.occupants if not session.is_running]
         if not idle:
-            return None
+            return False
         # One whose next turn already waits would have to be restored soon: take it last.
         victim = min(idle, key=lambda session: (session.turn is not None, session.last_used))
-        assert victim.slot is not None
-        victim.parked = self._kv[:, :, victim.slot, : victim.num_cached].clone()
-        return self._vacate(victim)
+        victim.parked = self._leave(victim)
+        return True
 
-    def _vacate(self, session: Session) -> int:
-        slot, session.slot = session.slot, None
-        assert slot is not None
-        self._kv[:, :, slot, : session.num_cached] = 0
-        self.occupants[slot] = None
-        return slot
+    def _enter(self, session: Session, index: int, kv: Tensor | None) -> None:
+        shelf = self.shelves[index]
+        if len(shelf.occupants) == shelf.num_slots:
+            self._grow(shelf)
+        session.shelf, session.slot = index, len(shelf.occupants)
+        shelf.occupants.append(session)
+        if kv is not None:
+            shelf.kv[:, :, session.slot, :, : session.num_cached] = kv
+
+    def _leave(self, session: Session) -> Tensor:
+        """Take the session off its shelf; returns a copy of its KV. The last slot fills the gap."""
+        assert session.shelf is not None
+        shelf, slot = self.shelves[session.shelf], session.slot
+        kept = shelf.kv[:, :, slot, :, : session.num_cached].clone()
+        last = shelf.occupants.pop()
+        if last is not session:
+            shelf.occupants[slot] = last
+            shelf.kv[:, :, slot] = shelf.kv[:, :, last.slot]
+        shelf.kv[:, :, last.slot].zero_()
+        last.slot = slot
+        session.shelf = None
+        return kept
+
+    def _grow(self, grown: Shelf) -> None:
+        """Double the slots of one shelf and lay all shelves out anew."""
+        grown.num_slots = min(max(_FIRST_SLOTS, 2 * grown.num_slots), self.num_slots)
+        num_rows = sum(shelf.num_slots * self.kv_heads * shelf.capacity for shelf in self.shelves)
+        two, layers, _, dim = self._storage.shape
+        self._storage = self._storage.new_zeros((two, layers, num_rows, dim))
+        first_row = 0
+        for shelf in self.shelves:
+            shelf.first_row = first_row
+            rows = shelf.num_slots * self.kv_heads * shelf.capacity
+            old, num_held = shelf.kv, len(shelf.occupants)
+            shelf.kv = self._storage[:, :, first_row : first_row + rows].view(
+                two, layers, shelf.num_slots, self.kv_heads, shelf.capacity, dim
+            )
+            if num_held:
+                shelf.kv[:, :, :num_held] = old[:, :, :num_held]
+            first_row += rows

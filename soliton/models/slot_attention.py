@@ -2,7 +2,9 @@
 
 Owns: the layout of a flat decode tick and the attention over it. A tick is ONE forward of shape [1, N]: the first B
 tokens are the decode tokens (the last token each of B slots feeds), the others are extension tokens (earlier forced
-tokens of those slots: a piece of a prompt, an observation). Keys and values go to `[slots, capacity, kv heads, dim]`.
+tokens of those slots: a piece of a prompt, an observation). Slots of similar length form groups, each one attention
+call over keys `[slots, kv heads, capacity, dim]`: with the positions of a head side by side attention on CPU is up to
+2x faster than with the heads side by side.
 
 Does not know: sessions, sampling, what the tokens mean.
 
@@ -12,6 +14,7 @@ Guarantees: a token attends to the tokens of its own slot at positions <= its ow
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,20 +30,24 @@ SLOT_ATTENTION = "soliton_slot"
 
 
 @dataclass(frozen=True)
-class Extension:
-    """The extension tokens of a tick, padded per slot to [S, E] so that one attention call covers them.
+class SlotGroup:
+    """R slots with E queries each, one attention call; padding queries are computed and thrown away.
 
     Attributes:
-        slots: int64 [S], slots that feed extension tokens.
-        rows: int64 [S, E], row of each extension token in the flat batch (padding repeats a valid row).
-        order: int64 [num extension tokens], where row B + i of the flat batch lies in the flattened [S * E].
-        mask: [S, 1, E * group, L], 0 where the query may look, -inf elsewhere.
+        keys: [layers, slots, kv heads, capacity, head dim]; `values` likewise.
+        values: see `keys`.
+        select: int64 [R], the slots; None for the first R (then nothing is copied).
+        rows: rows of the flat batch that are the queries: a slice (E = 1), or int64 [R * E].
+        mask: [R, 1, E * query heads per kv head, L], 0 where the query may look, -inf elsewhere.
+        order: int64, where the real tokens lie among the R * E queries; None if there is no padding.
     """
 
-    slots: Tensor
-    rows: Tensor
-    order: Tensor
+    keys: Tensor
+    values: Tensor
+    select: Tensor | None
+    rows: slice | Tensor
     mask: Tensor
+    order: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -48,20 +55,16 @@ class SlotBatch:
     """What the attention function must know about one tick; passed through the model as the keyword `slot`.
 
     Attributes:
-        keys: [layers, slots, capacity, kv heads, head dim], written in place; `values` likewise.
+        keys: [layers, rows, head dim], one row per (slot, kv head, position), written in place; `values` likewise.
         values: see `keys`.
-        write_rows: int64 [N], `slot * capacity + position` of each token.
-        decode_slots: int64 [B], or None for the first B slots (then no keys are copied).
-        decode_mask: [B, 1, group, L], 0 where the decode token may look, -inf elsewhere.
-        extension: the extension tokens, or None.
+        write_rows: int64 [kv heads * N], head by head, where the tokens' keys go.
+        groups: in the order of the flat batch; together they cover each of its tokens once.
     """
 
     keys: Tensor
     values: Tensor
     write_rows: Tensor
-    decode_slots: Tensor | None
-    decode_mask: Tensor
-    extension: Extension | None
+    groups: Sequence[SlotGroup]
 
 
 def slot_attention(
@@ -76,44 +79,38 @@ def slot_attention(
 ) -> tuple[Tensor, None]:
     """Store the tick's keys and values, then attend within each slot.
 
-    The queries of the heads that share a KV head are laid along the query axis, so keys are never repeated.
-
     Shapes: query [1, heads, N, dim], key and value [1, kv heads, N, dim] -> [1, N, heads * dim].
     """
     layer = module.layer_idx
     assert isinstance(layer, int)
-    keys, values = slot.keys[layer], slot.values[layer]
+    slot.keys[layer].index_copy_(0, slot.write_rows, key.flatten(0, 2))
+    slot.values[layer].index_copy_(0, slot.write_rows, value.flatten(0, 2))
     num_kv_heads, num_tokens = key.shape[1:3]
-    keys.flatten(0, 1).index_copy_(0, slot.write_rows, key[0].transpose(0, 1))
-    values.flatten(0, 1).index_copy_(0, slot.write_rows, value[0].transpose(0, 1))
     queries = query[0].transpose(0, 1).reshape(num_tokens, num_kv_heads, -1, query.shape[-1])
+    outputs = [_attend(queries, group, layer, scaling) for group in slot.groups]
+    return torch.cat(outputs).view(1, num_tokens, -1), None
 
-    num_decode, length = slot.decode_mask.shape[0], slot.decode_mask.shape[-1]
-    if slot.decode_slots is None:
-        k, v = keys[:num_decode, :length], values[:num_decode, :length]
+
+def _attend(queries: Tensor, group: SlotGroup, layer: int, scaling: float) -> Tensor:
+    """Attention of one group: [N, kv heads, heads per kv head, dim] -> [tokens of the group, heads * dim].
+
+    Query heads that share a KV head are laid along the query axis, so keys are never repeated.
+    """
+    num_slots, _, num_queries, length = group.mask.shape
+    _, kv_heads, heads_per_kv, dim = queries.shape
+    keys, values = group.keys[layer], group.values[layer]
+    if group.select is None:
+        keys, values = keys[:num_slots], values[:num_slots]
     else:
-        k, v = keys[slot.decode_slots, :length], values[slot.decode_slots, :length]
+        keys, values = keys.index_select(0, group.select), values.index_select(0, group.select)
+    rows = queries[group.rows] if isinstance(group.rows, slice) else queries.index_select(0, group.rows)
+    by_head = rows.view(num_slots, -1, kv_heads, heads_per_kv, dim).transpose(1, 2).flatten(2, 3)
     out = scaled_dot_product_attention(
-        queries[:num_decode], k.transpose(1, 2), v.transpose(1, 2), attn_mask=slot.decode_mask, scale=scaling
-    ).reshape(num_decode, -1)
-    if slot.extension is not None:
-        out = torch.cat([out, _extension_attention(queries, keys, values, slot.extension, scaling)])
-    return out.view(1, num_tokens, -1), None
-
-
-def _extension_attention(queries: Tensor, keys: Tensor, values: Tensor, ext: Extension, scaling: float) -> Tensor:
-    length = ext.mask.shape[-1]
-    num_slots, num_queries = ext.rows.shape
-    q = queries[ext.rows].transpose(1, 2).flatten(2, 3)  # [S, kv heads, E * group, dim]
-    out = scaled_dot_product_attention(
-        q,
-        keys[ext.slots, :length].transpose(1, 2),
-        values[ext.slots, :length].transpose(1, 2),
-        attn_mask=ext.mask,
-        scale=scaling,
+        by_head, keys[:, :, :length], values[:, :, :length], attn_mask=group.mask, scale=scaling
     )
-    by_token = out.reshape(num_slots, out.shape[1], num_queries, -1).transpose(1, 2)  # [S, E, kv heads, group * dim]
-    return by_token.reshape(num_slots * num_queries, -1)[ext.order]
+    by_token = out.reshape(num_slots, kv_heads, num_queries // heads_per_kv, heads_per_kv * dim).transpose(1, 2)
+    flat = by_token.reshape(-1, kv_heads * heads_per_kv * dim)
+    return flat if group.order is None else flat.index_select(0, group.order)
 
 
 AttentionInterface.register(SLOT_ATTENTION, slot_attention)
