@@ -13,7 +13,7 @@ from tests.unit.learner.learner_toys import item, trajectory
 CPU = torch.device("cpu")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(1, 200))
 def test_a_cut_keeps_every_sequence_once_and_its_padding_within_the_budget(lengths, budget):
     lengths = sorted(lengths)
@@ -24,7 +24,7 @@ def test_a_cut_keeps_every_sequence_once_and_its_padding_within_the_budget(lengt
         assert rows == 1 or rows * lengths[r.stop - 1] <= budget
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 120))
 def test_every_action_token_is_read_at_the_position_before_it(seed, count, budget):  # faults A10, A11
     rng = np.random.default_rng(seed)
