@@ -91,9 +91,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
             total = probabilities.sum(dim=-1)
             log_total = total.log()
             logprobs[rows] = shifted.gather(1, labels[rows, None]).squeeze(1) - log_total
-            # 0 * -inf has no place here: a word of probability 0 adds nothing to the entropy.
-            weighted = torch.where(probabilities > 0, probabilities * shifted, 0.0)
-            entropies[rows] = log_total - weighted.sum(dim=-1) / total
+            entropies[rows] = log_total - probabilities.mul_(shifted).sum(dim=-1) / total
             normalisers[rows] = log_total + highest
         ctx.save_for_backward(hidden, weight, labels, temperatures, normalisers)
         ctx.mark_non_differentiable(entropies)

@@ -158,6 +158,13 @@ def test_weights_that_do_not_fit_are_refused_by_name_and_change_nothing(damage, 
     assert_equal_states(published_state(engine), before)
 
 
+def test_finite_weights_whose_sum_overflows_are_accepted():
+    engine, state = make("dense-tied", 1), published_state(make("dense-tied", 0))
+    state["model.norm.weight"].fill_(3e38)
+    load_published(engine, state)
+    assert torch.equal(engine.model.norm.weight, state["model.norm.weight"])
+
+
 def test_all_problems_are_listed_at_once():
     state = published_state(make("dense-tied"))
     missing(state)
