@@ -94,11 +94,6 @@ def load_published(model: PreTrainedModel, state: Mapping[str, Tensor]) -> None:
         view.of(current).copy_(state[name])
 
 
-def published_shapes(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
-    """Checkpoint names and shapes of `model`, without copying anything (a manifest lists them)."""
-    return {name: view.shape for name, view in _plan(model).items()}
-
-
 def _is_finite(tensor: Tensor) -> bool:
     # One pass decides almost always; only a sum that overflows needs the exact answer.
     return math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())
