@@ -84,16 +84,17 @@ class MemoryStore:
                     f"take was called while {len(self._work.book.taken)} trajectories of the last batch are "
                     "unfinished; call finish_step first"
                 )
-            batch, dropped = self._work.pop_batch()
-            if dropped:
-                self._wake()
-            full = len(batch) == self._config.draws_per_batch
-            if full and not self._work.must_hold(batch):
-                return self._work.hand_out(batch, self._clock.now())
-            self._work.put_back(batch)
-            if not self._over:  # what was dropped may have been the last batch of the stream
-                with self._hold_wait if full else self._batch_wait:
-                    await self._changed.wait()
+            held = self._work.must_hold()
+            if not held:
+                batch, dropped = self._work.pop_batch()
+                if len(batch) == self._config.draws_per_batch:
+                    return self._work.hand_out(batch, self._clock.now())
+                self._work.put_back(batch)
+                if dropped:
+                    self._wake()
+                    continue
+            with self._hold_wait if held else self._batch_wait:
+                await self._changed.wait()
         return []
 
     async def finish_step(self, trained: list[AttemptId], publication: Publication | None) -> None:

@@ -6,7 +6,7 @@ Knows steps and draws only. `HoldRule` never starts a hold that waiting cannot e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -50,13 +50,22 @@ class HoldRule:
             if not counts[floor]:
                 del counts[floor]
 
-    def must_hold(self, batch: Iterable[int], step: int) -> bool:
-        """Whether handing out the ready draws `batch` at learner step `step` would make some other draw too old."""
-        taken = Counter(self._floors[draw][0] for draw in batch)
+    def must_hold(self, step: int) -> bool:
+        """Whether handing out the oldest ready draws at learner step `step` would make some other draw too old.
+
+        False if they are too few for a batch.
+        """
+        batch: Counter[int] = Counter()
+        missing = self._draws_per_batch
+        for floor in sorted(self._ready):
+            batch[floor] = min(missing, self._ready[floor])
+            missing -= batch[floor]
+            if not missing:
+                break
         oldest_pending = min(self._pending, default=None)
-        if oldest_pending is None or oldest_pending >= max(taken):
-            return False  # the batch is the oldest work there is; waiting cannot give a better one
-        left = self._pending + self._ready - taken
+        if missing or oldest_pending is None or oldest_pending >= max(batch):
+            return False  # without a batch there is nothing to hold; the oldest work there is cannot be bettered
+        left = self._pending + self._ready - batch
         total = 0
         for floor in sorted(left):
             total += left[floor]

@@ -244,11 +244,9 @@ class Work:
             self._offer(attempt.draw, attempt.sample)
         self._settle(draw)
 
-    def must_hold(self, batch: list[Draw]) -> bool:
-        """Whether handing out this batch would make an attempt in flight too old."""
-        if self._hold_rule is None:
-            return False
-        return self._hold_rule.must_hold([draw.number for draw in batch], self.versions.newest.step)
+    def must_hold(self) -> bool:
+        """Whether handing out a batch now would make something in flight too old."""
+        return self._hold_rule is not None and self._hold_rule.must_hold(self.versions.newest.step)
 
     def hand_out(self, batch: list[Draw], now: float) -> list[BatchItem]:
         """Give these draws to the learner."""

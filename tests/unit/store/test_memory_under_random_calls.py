@@ -180,4 +180,4 @@ class Calls(RuleBasedStateMachine):
 
 
 TestCalls = Calls.TestCase
-TestCalls.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestCalls.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)

@@ -44,7 +44,7 @@ def check_one_hold(rng: np.random.Generator, bound: int, per_batch: int) -> bool
     left = pending + sorted(ready)[per_batch:]
     waiting_helps = bool(pending) and min(pending) < max(batch)
     expected = waiting_helps and not schedulable(left, bound, step + 1, per_batch)
-    assert rule.must_hold(range(100, 100 + per_batch), step) == expected
+    assert rule.must_hold(step) == expected
     return expected
 
 
@@ -52,11 +52,11 @@ def test_an_attempt_whose_last_chance_is_now_holds_the_batch():
     rule = HoldRule(max_staleness=2, draws_per_batch=1)
     rule.set(0, floor=3, ready=False)
     rule.set(1, floor=4, ready=True)
-    assert not rule.must_hold([1], step=4)
-    assert rule.must_hold([1], step=5)
+    assert not rule.must_hold(step=4)
+    assert rule.must_hold(step=5)
     assert rule.oldest_pending() == 0
     rule.set(0, floor=None, ready=False)  # it failed; its next attempt will be of a newer version
-    assert not rule.must_hold([1], step=5)
+    assert not rule.must_hold(step=5)
     assert rule.oldest_pending() is None
 
 
@@ -64,7 +64,18 @@ def test_a_batch_of_the_oldest_draws_is_never_held():
     rule = HoldRule(max_staleness=0, draws_per_batch=2)
     for draw in range(6):
         rule.set(draw, floor=0, ready=draw < 2)
-    assert not rule.must_hold([0, 1], step=5)
+    assert not rule.must_hold(step=5)
+
+
+def test_without_a_batch_there_is_nothing_to_hold():
+    rule = HoldRule(max_staleness=0, draws_per_batch=2)
+    rule.set(0, floor=0, ready=False)
+    rule.set(1, floor=1, ready=True)
+    assert not rule.must_hold(step=5)
+    rule.set(2, floor=1, ready=True)
+    assert rule.must_hold(step=5)
+    rule.forget(2)
+    assert not rule.must_hold(step=5)
 
 
 def test_length_deciles_are_those_of_all_committed_trajectories():
