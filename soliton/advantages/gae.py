@@ -141,7 +141,7 @@ def _runs(segment_ids: Tensor | None, num_tokens: int) -> tuple[NDArray[np.int64
 
 
 def _spans(starts: NDArray[np.int64], ids: NDArray[np.int64], num_tokens: int) -> Iterator[tuple[int, int, int]]:
-    stops = np.append(starts[1:], num_tokens)
+    stops = np.append(starts, num_tokens)[1:]
     yield from zip(ids.tolist(), starts.tolist(), stops.tolist(), strict=True)
 
 

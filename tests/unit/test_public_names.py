@@ -1,0 +1,27 @@
+"""The exported names of the maths: adding or removing one is a decision, seen in this file."""
+
+import soliton.advantages
+import soliton.losses
+
+
+def test_the_advantages_export_these_names() -> None:
+    assert soliton.advantages.__all__ == ["group_advantages", "length_adaptive_lambda", "skip_observation_gae"]
+
+
+def test_the_losses_export_these_names() -> None:
+    assert soliton.losses.__all__ == [
+        "ExplainedVariance",
+        "LossResult",
+        "band_metrics",
+        "dis_loss",
+        "explained_variance",
+        "merge_metrics",
+        "ppo_clip_loss",
+        "token_mean",
+        "value_loss",
+    ]
+
+
+def test_every_exported_name_exists() -> None:
+    for module in (soliton.advantages, soliton.losses):
+        assert all(callable(getattr(module, name)) for name in module.__all__)
