@@ -5,6 +5,7 @@ Everything is a global sum divided once by a global count (fault E2).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -62,10 +63,11 @@ def advantage_metrics(batch: Batch, advantages: Tensor) -> Metrics:
 
 def critic_metrics(batch: Batch, first: CriticPass) -> Metrics:
     """The first fit of a step: loss, gradient and fit of the values from before it."""
+    explained = explained_variance(first.values, first.targets, batch.action_mask)
     return {
         "critic/loss": first.loss,
         "critic/lr": first.lr,
-        "critic/explained_var": explained_variance(first.values, first.targets, batch.action_mask),
+        **({} if math.isnan(explained) else {"critic/explained_var": explained}),  # undefined is absent, never 0
         "critic/value_mean": float(first.values[batch.action_mask].double().mean()),
     }
 

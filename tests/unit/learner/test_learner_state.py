@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from soliton.errors import RunError
+from soliton.metrics import METRICS
 from soliton.types import Role
 from tests.unit.learner.learner_toys import batch_of, item, learner, method, one_step, trajectory
 
@@ -124,7 +125,15 @@ def test_every_method_reports_its_distance_from_the_sampling_policy(name):
     assert metrics["ratio/max"] > 1.5
     assert all(math.isfinite(number) for number in metrics.values())
     assert ("critic/explained_var" in metrics) == (name in {"sao", "vapo"})
+    assert set(metrics) <= set(METRICS)  # each has its row in the table
     assert 0 < metrics["actor/entropy"] <= math.log(20) + 1e-6
+
+
+def test_explained_variance_of_equal_returns_is_absent_never_zero():
+    rng = np.random.default_rng(0)
+    metrics = one_step(learner(), [item(trajectory(rng, draw, reward=1.0)) for draw in range(3)])
+    assert "critic/explained_var" not in metrics
+    assert "critic/loss" in metrics
 
 
 def test_the_newest_gap_is_near_zero_for_tokens_that_the_policy_itself_sampled():  # fault C1
