@@ -16,6 +16,8 @@ from soliton.types import Prompt, stable_seed
 
 MODULUS = 100
 OPERATORS = "+-*"
+MAX_MISSES = 5_000
+"""Chains drawn in a row without a new held-out one, after which there are taken to be no more."""
 
 
 class CalculatorPrompts:
@@ -57,7 +59,7 @@ class CalculatorPrompts:
         self._visits = visits
         self._lengths = np.arange(min_operations, max_operations + 1)
         weights = decay ** (self._lengths - min_operations)
-        self._shares = weights / weights.sum()
+        self._up_to = np.cumsum(weights) / weights.sum()
         self._order = lru_cache(maxsize=4)(self._shuffled)
 
     @property
@@ -86,15 +88,17 @@ class CalculatorPrompts:
             raise ValueError(f"cannot hold out {n} prompts; ask for 0 or more")
         rng = np.random.default_rng(stable_seed(seed, "calculator", "held_out"))
         found: dict[str, Prompt] = {}
-        for _ in range(1000 * (n + 1)):
-            if len(found) == n:
-                return list(found.values())
+        misses = 0
+        while len(found) < n:
             prompt = self._chain(rng)
-            if is_held_out(prompt):
-                found.setdefault(prompt.id, prompt)
-        raise ValueError(
-            f"found only {len(found)} of {n} different held-out chains; ask for fewer or allow longer ones"
-        )
+            if is_held_out(prompt) and prompt.id not in found:
+                found[prompt.id] = prompt
+                misses = 0
+            elif (misses := misses + 1) > MAX_MISSES:
+                raise ValueError(
+                    f"found only {len(found)} of {n} different held-out chains; ask for fewer or longer ones"
+                )
+        return list(found.values())
 
     def _shuffled(self, visit: int) -> list[int]:
         rng = np.random.default_rng(stable_seed(self._seed, "calculator", "visit", visit))
@@ -102,7 +106,7 @@ class CalculatorPrompts:
         return order
 
     def _chain(self, rng: np.random.Generator) -> Prompt:
-        num_operations = int(rng.choice(self._lengths, p=self._shares))
+        num_operations = int(self._lengths[np.searchsorted(self._up_to, rng.random(), side="right")])
         operands = rng.integers(0, MODULUS, num_operations + 1).tolist()
         operators = [OPERATORS[i] for i in rng.integers(0, len(OPERATORS), num_operations)]
         answer = operands[0]

@@ -58,7 +58,7 @@ class ScriptedPolicy:
         context = self._tokenizer.decode(list(request.token_ids[: request.action_start]))
         action = self._say(context)
         if isinstance(action, str):
-            action = self._tokenizer.encode(action, add_special_tokens=False) + [request.stop_token_ids[0]]
+            action = [*self._tokenizer.encode(action, add_special_tokens=False), request.stop_token_ids[0]]
         left = list(action[len(request.token_ids) - request.action_start :])
         tokens: list[int] = []
         versions: list[int] = []
