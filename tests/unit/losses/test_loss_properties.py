@@ -1,4 +1,4 @@
-"""Properties that every loss shares, over random packed batches: 1,000 cases each, all losses in each case.
+"""Properties that every loss shares: 1,000 random packed batches for each invariance, all losses on each batch."""
 
 import math
 from collections.abc import Callable
