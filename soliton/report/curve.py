@@ -107,12 +107,11 @@ def draw_curves(
 
 
 def smooth(values: FloatArray, window: int = SMOOTHING_STEPS) -> FloatArray:
-    """Centred moving average; near the ends the window shrinks instead of inventing values."""
-    half = window // 2
+    """Centred moving average; near the ends the window shrinks on both sides, so that a straight line stays one."""
+    i = np.arange(len(values))
+    reach = np.minimum(window // 2, np.minimum(i, len(values) - 1 - i))
     sums = np.concatenate([[0.0], np.cumsum(values)])
-    start = np.maximum(np.arange(len(values)) - half, 0)
-    stop = np.minimum(np.arange(len(values)) + half + 1, len(values))
-    smoothed: FloatArray = (sums[stop] - sums[start]) / (stop - start)
+    smoothed: FloatArray = (sums[i + reach + 1] - sums[i - reach]) / (2 * reach + 1)
     return smoothed
 
 
