@@ -52,7 +52,8 @@ def build_tick(running: Sequence[Session], pool: SlotPool, budget: int, heads_pe
     """
     extra = share_budget(running, budget)
     for session in running:
-        pool.reserve(session, session.num_cached + extra.get(session, 0) + 1)
+        if session.num_cached + extra.get(session, 0) >= session.capacity:
+            pool.reserve(session, session.num_cached + extra.get(session, 0) + 1)
     layout = _Layout(pool, heads_per_kv)
     for shelf in pool.shelves:
         rows = [session for session in shelf.occupants if session.is_running]
@@ -86,6 +87,7 @@ class _Layout:
         self._positions: list[Int64Array] = []
         self._write_rows: list[Int64Array] = []
         self._groups: list[SlotGroup] = []
+        self._num_decode_groups = 0
 
     def add_decode(self, shelf: Shelf, rows: list[Session], positions: Int64Array) -> None:
         """One token for each of `rows`, in the order of their slots."""
@@ -93,6 +95,7 @@ class _Layout:
         first = len(self.sessions)
         self.sessions += rows
         self._add_group(shelf, slots, slice(first, first + len(rows)), positions[:, None], None)
+        self._num_decode_groups += 1
         where = np.arange(len(rows)) if slots is None else slots
         ids = [session.tokens[position] for session, position in zip(rows, positions.tolist(), strict=True)]
         self._add_tokens(shelf, where, ids, positions)
@@ -123,8 +126,10 @@ class _Layout:
             slot=SlotBatch(
                 keys=self._pool.keys,
                 values=self._pool.values,
-                write_rows=self._tensor(np.concatenate(self._write_rows, axis=1).ravel()),
+                write_rows=self._tensor(np.concatenate(self._write_rows, axis=1)),
                 groups=self._groups,
+                num_decode=len(self.sessions),
+                num_decode_groups=self._num_decode_groups,
             ),
             sampling=sampling,
             sampling_rows=torch.tensor(sampling_rows, dtype=torch.int64, device=self._device),
@@ -146,9 +151,13 @@ class _Layout:
         order: Int64Array | None,
     ) -> None:
         """Queries at `positions` [slots, queries]; each may look at the positions up to its own."""
-        hidden = np.arange(int(positions.max()) + 1) > positions[:, :, None]
+        length = int(positions.max()) + 1
+        num_slots, num_queries = positions.shape
+        if num_queries > 1:
+            positions = np.repeat(positions, self._heads_per_kv, axis=1)
+        hidden = np.arange(length) > positions[:, :, None]
         mask = torch.from_numpy(np.where(hidden, np.float32(-np.inf), np.float32(0)))
-        mask = mask[:, None, :, None].expand(-1, -1, -1, self._heads_per_kv, -1).flatten(2, 3)
+        mask = mask[:, None].expand(num_slots, 1, num_queries * self._heads_per_kv, length)
         self._groups.append(
             SlotGroup(
                 keys=shelf.kv[0],

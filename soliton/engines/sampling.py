@@ -80,8 +80,7 @@ def draw(logits: Tensor, rows: SamplingRows) -> Draws:
         top_p = torch.from_numpy(rows.top_p[restricted]).to(logits.device)
         scaled[index] = _restrict(scaled[index], top_k, top_p)
     logprobs = torch.log_softmax(scaled, -1)
-    # NaN rows are reported by `finite`; here they only must not break the arithmetic of the search.
-    tokens = _inverse_cdf(torch.nan_to_num(logprobs.exp()), torch.from_numpy(rows.uniform).to(logits.device))
+    tokens = _inverse_cdf(logprobs.exp(), torch.from_numpy(rows.uniform).to(logits.device))
     if greedy.any():
         tokens = torch.where(torch.from_numpy(greedy).to(logits.device), logits.argmax(-1), tokens)
     chosen = logprobs.gather(1, tokens[:, None])[:, 0].clamp_(max=0.0)
@@ -107,27 +106,25 @@ def _restrict(scaled: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
 def _inverse_cdf(probs: Tensor, uniform: Tensor) -> Tensor:
     """Index of the first token whose cumulative probability exceeds the uniform's share of the total mass.
 
-    Two levels: a block of the vocabulary, then a token in it. Shapes: [R, V], [R] -> int64 [R].
+    The sums are float64 of float32 weights, so they grow exactly where a weight is > 0. A large vocabulary is searched
+    in two levels, a block of words, then a word in it. Shapes: [R, V], [R] -> int64 [R], in range even for NaN rows.
     """
     num_rows, vocab = probs.shape
     if vocab <= 2 * _BLOCK:
-        return _first_above(probs, uniform * probs.sum(-1, dtype=torch.float64))[0]
+        cdf = probs.cumsum(-1, dtype=torch.float64)
+        return _first_above(cdf, uniform * cdf[:, -1])
     blocks = torch.nn.functional.pad(probs, (0, -vocab % _BLOCK)).view(num_rows, -1, _BLOCK)
-    mass = blocks.sum(-1)
-    block, rest = _first_above(mass, uniform * mass.sum(-1, dtype=torch.float64))
-    chosen = blocks[torch.arange(num_rows, device=probs.device), block]
-    return block * _BLOCK + _first_above(chosen, rest)[0]
+    cdf = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    target = uniform * cdf[:, -1]
+    block = _first_above(cdf, target)
+    row = torch.arange(num_rows, device=probs.device)
+    before = torch.where(block > 0, cdf[row, block - 1], 0.0)
+    words = blocks[row, block].cumsum(-1, dtype=torch.float64)
+    return (block * _BLOCK + _first_above(words, target - before)).clamp_(max=vocab - 1)
 
 
-def _first_above(weights: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """First index whose cumulative weight exceeds `target`, and what is left of the target there.
-
-    The cumulative sum is float64 of float32 weights, so it grows exactly where the weight is > 0: the index found has
-    a positive weight. The target is kept strictly below the total, so that there is one.
-    """
-    cdf = weights.cumsum(-1, dtype=torch.float64)
+def _first_above(cdf: Tensor, target: Tensor) -> Tensor:
+    """First index where `cdf` exceeds `target`, kept in [0, total) so that it exists and has a positive weight."""
     total = cdf[:, -1]
-    target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))[:, None]
-    index = torch.searchsorted(cdf, target, right=True).clamp_(max=weights.shape[-1] - 1)
-    before = (cdf - weights).gather(1, index)
-    return index[:, 0], (target - before)[:, 0].clamp_(min=0.0)
+    target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total))).clamp_(min=0.0)
+    return torch.searchsorted(cdf, target[:, None], right=True)[:, 0].clamp_(max=cdf.shape[-1] - 1)

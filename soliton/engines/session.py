@@ -48,6 +48,7 @@ class Session:
         num_cached: how many of them have keys and values (in the slot, or parked).
         shelf: index of the shelf where they are, if it holds a slot.
         slot: its slot on that shelf (meaningless without one).
+        capacity: tokens that fit into its slot.
         parked: [2, layers, kv heads, num_cached, head dim], if its slot was needed by another session.
         turn: the request that waits or runs; None between turns.
         is_running: the turn takes part in ticks (and so the session holds a slot).
@@ -59,6 +60,7 @@ class Session:
     num_cached: int = 0
     shelf: int | None = None
     slot: int = 0
+    capacity: int = 0
     parked: Tensor | None = None
     turn: Turn | None = None
     is_running: bool = False

@@ -105,7 +105,7 @@ class SlotPool:
         shelf = self.shelves[index]
         if len(shelf.occupants) == shelf.num_slots:
             self._grow(shelf)
-        session.shelf, session.slot = index, len(shelf.occupants)
+        session.shelf, session.slot, session.capacity = index, len(shelf.occupants), shelf.capacity
         shelf.occupants.append(session)
         if kv is not None:
             shelf.kv[:, :, session.slot, :, : session.num_cached] = kv

@@ -13,9 +13,10 @@ Guarantees: a token attends to the tokens of its own slot at positions <= its ow
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -57,14 +58,22 @@ class SlotBatch:
     Attributes:
         keys: [layers, rows, head dim], one row per (slot, kv head, position), written in place; `values` likewise.
         values: see `keys`.
-        write_rows: int64 [kv heads * N], head by head, where the tokens' keys go.
-        groups: in the order of the flat batch; together they cover each of its tokens once.
+        write_rows: int64 [kv heads, N], where the tokens' keys go.
+        groups: in the order of the flat batch; together they cover each of its tokens once. Empty: only store keys.
+        num_decode: B, the tokens whose hidden states anybody may read.
+        num_decode_groups: the groups that cover them; the others are extension tokens.
     """
 
     keys: Tensor
     values: Tensor
     write_rows: Tensor
     groups: Sequence[SlotGroup]
+    num_decode: int
+    num_decode_groups: int
+
+
+class _Stored(Exception):  # noqa: N818  (control flow: the rest of the layer would compute what nobody reads)
+    """Keys and values are stored and the batch has no query."""
 
 
 def slot_attention(
@@ -83,8 +92,11 @@ def slot_attention(
     """
     layer = module.layer_idx
     assert isinstance(layer, int)
-    slot.keys[layer].index_copy_(0, slot.write_rows, key.flatten(0, 2))
-    slot.values[layer].index_copy_(0, slot.write_rows, value.flatten(0, 2))
+    write_rows = slot.write_rows.flatten()
+    slot.keys[layer].index_copy_(0, write_rows, key.flatten(0, 2))
+    slot.values[layer].index_copy_(0, write_rows, value.flatten(0, 2))
+    if not slot.groups:
+        raise _Stored
     num_kv_heads, num_tokens = key.shape[1:3]
     queries = query[0].transpose(0, 1).reshape(num_tokens, num_kv_heads, -1, query.shape[-1])
     outputs = [_attend(queries, group, layer, scaling) for group in slot.groups]
@@ -133,9 +145,45 @@ def slot_model(model: PreTrainedModel) -> PreTrainedModel:
     own = copy.deepcopy(model)
     own.train(False).requires_grad_(False)
     own.set_attn_implementation(SLOT_ATTENTION)
+    layers = getattr(own.base_model, "layers", None)
+    if isinstance(layers, nn.ModuleList):
+        _spare_extension_tokens(layers[-1])
     if own.config._attn_implementation != SLOT_ATTENTION:
         raise ConfigError(
             f"{type(model).__name__} does not take its attention function from transformers' AttentionInterface; "
             "the embedded engine cannot run it. Use an engine server for it."
         )
     return own
+
+
+def _spare_extension_tokens(last_layer: nn.Module) -> None:
+    """Let the last layer do for extension tokens what is needed of it: their keys and values.
+
+    Nobody reads their hidden states, so their queries, attention output and MLP are not computed (a tenth of a tick
+    when observations are fed). The layer's own code runs; on extension tokens it is left at the attention call.
+    """
+    forward = last_layer.forward
+
+    def spared(
+        hidden_states: Tensor, *, position_embeddings: tuple[Tensor, Tensor], slot: SlotBatch, **kwargs: Any
+    ) -> Any:
+        count = slot.num_decode
+        if count == hidden_states.shape[1]:
+            return forward(hidden_states, position_embeddings=position_embeddings, slot=slot, **kwargs)
+        cos, sin = position_embeddings
+        kwargs["position_ids"] = None  # the embeddings hold them
+        with contextlib.suppress(_Stored):
+            forward(
+                hidden_states[:, count:],
+                position_embeddings=(cos[:, count:], sin[:, count:]),
+                slot=replace(slot, write_rows=slot.write_rows[:, count:], groups=()),
+                **kwargs,
+            )
+        return forward(
+            hidden_states[:, :count],
+            position_embeddings=(cos[:, :count], sin[:, :count]),
+            slot=replace(slot, write_rows=slot.write_rows[:, :count], groups=slot.groups[: slot.num_decode_groups]),
+            **kwargs,
+        )
+
+    last_layer.forward = spared
