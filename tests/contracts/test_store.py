@@ -407,11 +407,15 @@ async def stragglers(store: Store) -> list[Lease]:
 
 def test_a_queue_full_of_stale_trajectories_does_not_lock_out_new_ones(run):
     async def body(store, clock):
-        await commit_all(store, await stragglers(store))  # staleness 2, the bound is 1
+        late = await stragglers(store)
+        fresh = await store.lease(2)
+        leasing = await start(clock, store.lease(9))
+        await commit_all(store, late)  # staleness 2, the bound is 1
+        await clock.sleep_until(clock.now() + 1)
+        assert not leasing.done()
         taking = await start(clock, store.take())
-        leases = await store.lease(9)
-        assert attempts(leases) == ["d2s0a1", "d3s0a1", "d6s0a0", "d7s0a0"]
-        await commit_all(store, leases)
+        assert attempts(await leasing) == ["d2s0a1", "d3s0a1"]
+        await commit_all(store, fresh)
         assert len(await taking) == 2
 
     run(body)
@@ -744,6 +748,17 @@ def test_a_lease_waits_at_the_end_of_the_stream_while_something_may_have_to_be_t
         assert "no draw is left" in (await store.status()).waiting["rollouts"]
         await store.commit(failed(leases[0].attempt))
         assert attempts(await leasing) == ["d0s0a1"]
+
+    run(body, num_draws=2)
+
+
+def test_rollouts_end_while_the_last_batch_is_still_being_trained(run):  # fault H8
+    async def body(store, clock):
+        await commit_all(store, await store.lease(9))
+        items = await store.take()
+        assert await store.lease(9) == []
+        await finish(store, items, 1)
+        assert await store.take() == []
 
     run(body, num_draws=2)
 
