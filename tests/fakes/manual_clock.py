@@ -6,9 +6,6 @@ import asyncio
 import heapq
 from collections.abc import Awaitable
 
-IDLE_PASSES = 40
-"""Passes of the event loop without an end, after which everybody is taken to wait for time."""
-
 
 class ManualClock:
     def __init__(self, start: float = 0.0) -> None:
@@ -48,7 +45,7 @@ class ManualClock:
         task = asyncio.ensure_future(awaitable)
         try:
             while not task.done():
-                await settle(task)
+                await settle()
                 if not task.done():
                     wake = self.next_wake
                     assert wake is not None, f"nobody can move at {self._now} s"
@@ -58,9 +55,9 @@ class ManualClock:
             task.cancel()
 
 
-async def settle(task: asyncio.Task | None = None) -> None:
+async def settle() -> None:
     """Let every ready coroutine run until all of them wait."""
-    for _ in range(IDLE_PASSES):
-        if task is not None and task.done():
-            return
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(0)
+    while loop._ready:
         await asyncio.sleep(0)
