@@ -1,23 +1,22 @@
 """Checkpoints: folders that are either whole or not there.
 
-A checkpoint is written into a temporary folder, every file is flushed to the disk, a manifest with each file's size and
-sha256 is added, and the folder is renamed into place. Loading verifies the manifest; a damaged checkpoint is skipped
-with a message and its predecessor is used (fault J6). At least two are kept.
+A checkpoint is an atomic folder (`soliton.weights.atomic`) with a manifest of each file's size and sha256. Loading
+verifies the manifest; a damaged checkpoint is skipped with a message and its predecessor is used (fault J6). At least
+two are kept.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from soliton.runtime.failpoints import failpoint
+from soliton.weights import atomic_folder
 
 MANIFEST = "manifest.json"
-TEMPORARY_PREFIX = ".incomplete-"
 
 
 def write_checkpoint(root: Path, step: int, write_files: Callable[[Path], None], keep: int) -> Path:
@@ -29,23 +28,13 @@ def write_checkpoint(root: Path, step: int, write_files: Callable[[Path], None],
         write_files: writes the payload files into the folder it is given.
         keep: >= 2.
     """
-    root.mkdir(parents=True, exist_ok=True)
-    remove_incomplete(root)
-    temporary = root / f"{TEMPORARY_PREFIX}step_{step}"
-    temporary.mkdir()
-    write_files(temporary)
-    failpoint("checkpoint.files_written")
-    manifest = {file.name: _describe(file) for file in sorted(temporary.iterdir())}
-    (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    for file in temporary.iterdir():
-        _flush(file)
-    _flush(temporary)
-    failpoint("checkpoint.before_rename")
     final = root / f"step_{step}"
-    if final.exists():
-        shutil.rmtree(final)
-    temporary.rename(final)
-    _flush(root)
+    with atomic_folder(final) as folder:
+        write_files(folder)
+        failpoint("checkpoint.files_written")
+        manifest = {file.name: _describe(file) for file in sorted(folder.iterdir())}
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        failpoint("checkpoint.before_rename")
     failpoint("checkpoint.after_rename")
     for old in list_checkpoints(root)[:-keep]:
         shutil.rmtree(old)
@@ -93,20 +82,6 @@ def damage(checkpoint: Path) -> str | None:
     return None
 
 
-def remove_incomplete(root: Path) -> None:
-    """Remove what a killed writer left."""
-    for leftover in root.glob(f"{TEMPORARY_PREFIX}*"):
-        shutil.rmtree(leftover)
-
-
 def _describe(file: Path) -> dict[str, int | str]:
     data = file.read_bytes()
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -25,6 +25,7 @@ from soliton.runtime.clock import VirtualClock
 from soliton.runtime.controls import with_shuffled_rewards
 from soliton.runtime.setup import Setup
 from soliton.store.memory import MemoryStore
+from soliton.store.staleness import dropped_long_share
 from soliton.store.store import BatchItem, StoreStatus
 from soliton.types import Publication, stable_seed
 from soliton.weights import published_state, weights_sha256
@@ -163,6 +164,8 @@ def _store_metrics(status: StoreStatus, now_s: float) -> StepMetrics:
         "ledger/in_flight": float(ledger.in_flight),
         "ledger/superseded": float(ledger.superseded),
         "ledger/dropped": float(sum(ledger.dropped.values())),
+        **{f"ledger/dropped_{reason}": float(count) for reason, count in ledger.dropped.items()},
+        "staleness/dropped_long_share": dropped_long_share(status.dropped_by_length_decile),
     }
 
 

@@ -21,10 +21,10 @@ from soliton.runtime.clock import wall_s
 from soliton.runtime.inline import Boundary
 from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.setup import initial_critic_folder, initial_model, initial_model_folder, make_setup
-from soliton.runtime.stages import Stages, write_whole
+from soliton.runtime.stages import Stages
 from soliton.runtime.summary import SCHEMA, estimate_or_none, train_summary
 from soliton.store.memory import MemoryStore
-from soliton.weights import published_state, save_model_folder, weights_sha256
+from soliton.weights import atomic_file, atomic_folder, published_state, save_model_folder, weights_sha256
 
 
 def run_recipe(
@@ -69,7 +69,7 @@ def run_recipe(
 def run_stages(config: RunConfig, folder: RunFolder, view: RunView) -> int:
     """Run the stages that are left, write `final/` and `summary.json`."""
     torch.set_num_threads(1)  # several threads on tiny operations are slower, and one makes results reproducible
-    disable_progress_bar()  # the view shows progress
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # the view shows progress
     elapsed_s = _elapsed(folder)
     model_folder = initial_model_folder(config)
     setup = make_setup(config, model_folder)
@@ -89,7 +89,8 @@ def run_stages(config: RunConfig, folder: RunFolder, view: RunView) -> int:
         trained = run.train(model, critic)
         save_model_folder(model, setup.tokenizer, folder.final)
         if trained[0].critic is not None:
-            trained[0].critic.model.save(folder.final_critic, manifest={"step": trained[1].step})
+            with atomic_folder(folder.final_critic) as target:
+                trained[0].critic.model.save(target, manifest={"step": trained[1].step})
         if "eval" in config.stages:
             after = run.evaluate(model, "after")
     summary = _summary(config, folder, before, after, trained)
@@ -171,7 +172,8 @@ def _identity(config: RunConfig) -> dict[str, Any]:
 
 def write_summary(folder: RunFolder, summary: dict[str, Any]) -> None:
     """Write `summary.json`, whole or not at all."""
-    write_whole(folder.summary, (json.dumps(summary, indent=1) + "\n").encode())
+    with atomic_file(folder.summary) as file:
+        file.write_text(json.dumps(summary, indent=1) + "\n")
 
 
 def _verdict(summary: dict[str, Any], folder: RunFolder) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -29,7 +28,7 @@ from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.setup import Setup
 from soliton.runtime.training import InlineTraining
 from soliton.types import Role, Trajectory, stable_seed
-from soliton.weights import published_state, save_model_folder, weights_sha256
+from soliton.weights import atomic_file, atomic_folder, published_state, save_model_folder, weights_sha256
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,8 @@ class Stages:
 
         result = pretrain_values(critic, corpus, config, seed=seed, progress=report)
         policy = weights_sha256(published_state(model))
-        critic.save(done, manifest={"policy_sha256": policy, **asdict(result)})
+        with atomic_folder(done) as folder:
+            critic.save(folder, manifest={"policy_sha256": policy, **asdict(result)})
         return critic
 
     def _rollouts(self, model: PreTrainedModel, name: str, count: int, seed: int) -> list[Trajectory]:
@@ -118,7 +118,8 @@ class Stages:
             return msgspec.json.decode(kept.read_bytes(), type=Evaluation)
         self.view.stage(f"eval {name}", self.setup.config.eval.num_prompts)
         evaluation = self.evaluate_now(model, self._counter(name))
-        write_whole(kept, msgspec.json.encode(evaluation))
+        with atomic_file(kept) as file:
+            file.write_bytes(msgspec.json.encode(evaluation))
         self.view.note(f"pass@1 {name}: {evaluation.pass_at_1()}")
         return evaluation
 
@@ -153,10 +154,3 @@ class Stages:
     def _report(self, stage: str, step: int, metrics: dict[str, float]) -> None:
         self.folder.append_metrics(stage, step, self.elapsed_s(), metrics)
         self.view.update(step, metrics)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new one, never half of it."""
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(data)
-    partial.replace(path)

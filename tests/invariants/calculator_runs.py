@@ -1,0 +1,61 @@
+"""Small real runs of the calculator recipe, from the warm start in tests/data (see its README)."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from soliton.config import RunConfig, parse_config
+
+ROOT = Path(__file__).parents[2]
+WARM_START = ROOT / "tests" / "data" / "warm_start"
+
+
+def small_run(run_dir: Path, **changes: Any) -> RunConfig:
+    """Six steps of 16 trajectories with tool latency, so that versions mix inside trajectories."""
+    data: dict[str, Any] = {
+        "stages": ["train"],
+        "run": {"dir": str(run_dir)},
+        "init": {"model": str(WARM_START)},
+        "env": {"latency": {"kind": "heavy_tailed", "low_s": 0.05, "high_s": 1.0}},
+        "limits": {"max_turns": 10, "max_tokens": 256, "max_turn_tokens": 16},
+        "engine": {"num_slots": 16},
+        "rollout": {"max_in_flight": 48},
+        "inline": {"actor_update_s": 0.1, "critic_updates_s": 0.05},
+        "method": {"eps_low": 0.2, "eps_high": 0.28},
+        "learner": {"actor_lr": 1e-4, "critic_lr": 1e-3},
+        "train": {"steps": 6, "batch_size": 16},
+        "checkpoint": {"every_steps": 2},
+        "eval": {"num_prompts": 8},
+    }
+    for key, value in changes.items():
+        data[key] = {**data.get(key, {}), **value} if isinstance(value, dict) else value
+    return parse_config(data, source="test")
+
+
+def start(config: RunConfig, *arguments: str, failpoint: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, to be killed at `failpoint`."""
+    recipe = Path(config.run.dir).with_suffix(".toml")
+    recipe.parent.mkdir(parents=True, exist_ok=True)
+    recipe.write_text(config.to_toml())
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment.pop("SOLITON_FAILPOINT", None)
+    if failpoint is not None:
+        environment["SOLITON_FAILPOINT"] = failpoint
+    command = [sys.executable, "-m", "soliton.cli", "train", str(recipe), "--quiet", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def result_of(run_dir: Path) -> dict[str, Any]:
+    """What must not depend on interruptions: everything in the summary but times."""
+    summary = json.loads((run_dir / "summary.json").read_text())
+    summary.pop("wall_s")
+    return summary
+
+
+def metrics_of(run_dir: Path) -> list[dict[str, Any]]:
+    """Every line of metrics.jsonl without its real time."""
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != "time_s"} for row in rows]
