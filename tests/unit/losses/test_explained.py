@@ -42,6 +42,12 @@ def test_constant_returns_give_nan_and_never_zero(size: int, target: float) -> N
     assert math.isnan(explained_variance(values, torch.full((size,), target), ones(size)))
 
 
+def test_constant_returns_whose_mean_rounds_give_nan_and_not_a_ratio_of_rounding_errors() -> None:
+    returns = torch.full((3,), 0.1, dtype=torch.float64)
+    assert (returns - returns.mean()).square().sum() > 0
+    assert math.isnan(explained_variance(torch.arange(3), returns, ones(3)))
+
+
 def test_constant_returns_stay_nan_after_a_merge_and_two_constants_do_not() -> None:
     part = ExplainedVariance.of(f32(0, 1, 2), f32(0.1, 0.1, 0.1), ones(3))
     assert math.isnan(part.merge(part).value)
