@@ -88,7 +88,7 @@ async def _play(engine: LocalEngine, name: str, episode: Episode) -> int:
 
 
 async def _engine_round(model: PreTrainedModel, episodes: list[Episode]) -> tuple[float, LocalEngine]:
-    engine = LocalEngine(model, None, num_slots=IN_FLIGHT, max_context=512)
+    engine = LocalEngine(model, None, num_slots=IN_FLIGHT, max_context=512, prefill_budget=1024)
     todo = iter(enumerate(episodes))
 
     async def seat() -> int:

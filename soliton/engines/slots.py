@@ -1,6 +1,6 @@
 """KV slots: who holds which, and the copies of those who had to leave.
 
-Owns: keys and values of up to `num_slots` sessions, in shelves by length: a slot of shelf c holds 32 * 2^c tokens. A
+Owns: keys and values of up to `num_slots` sessions, in shelves by length: a slot of shelf c holds 64 * 2^c tokens. A
 session moves up when it outgrows its shelf, so one long context does not make attention read padding for all others,
 and memory follows what is used, not `num_slots * max_context`. All shelves lie in one storage `[2, layers, rows, dim]`
 (a row is one position of one head), so a tick writes all its keys with one call.
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from soliton.engines.session import Session
 
-_SMALLEST_SHELF = 32
+_SMALLEST_SHELF = 64
 _FIRST_SLOTS = 8
 
 
