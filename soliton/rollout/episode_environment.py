@@ -111,7 +111,6 @@ class EpisodeEnvironment:
         if self._environment is None:
             return
         task = asyncio.ensure_future(self._environment.close())
-        self._environment = None
         timeout_s = self._limits.step_timeout_s
         await done_before(task, self._run_clock, None if timeout_s is None else self._run_clock.now() + timeout_s)
         error = None if not task.done() or task.cancelled() else task.exception()

@@ -90,6 +90,18 @@ def test_a_pending_tool_call_waits_only_for_its_remainder():
     assert parked.times.tool_wait_s == 10.0
 
 
+def test_a_rebuilt_environment_sees_the_times_of_its_first_life():
+    lives = []
+
+    def make(clock, _seed):
+        lives.append(ScriptedEnvironment([GO_ON, GO_ON, GO_ON, WON], clock=clock, wait_s=2.0))
+        return lives[-1]
+
+    run_with_parks([9.5], environment=make, say=lambda _: "x", tick_s=0.5)
+    assert lives[0].step_times == [1.0, 4.0, 7.0]
+    assert lives[1].step_times == [1.0, 4.0, 7.0, 10.0]
+
+
 def test_a_partial_action_is_kept_and_continued():
     clock = ManualClock()
     engine = ScriptedPolicy(TOKENIZER, solve, clock=clock, tick_s=1.0)
