@@ -230,7 +230,7 @@ def run_in_segments(boundaries: list[float], num_draws: int = 25):
     return committed, parked
 
 
-def test_a_parked_worker_loses_and_repeats_nothing():  # faults J1, J2, J3
+def test_a_parked_worker_loses_and_repeats_nothing():  # faults J1, J2
     committed, parked = run_in_segments([0.3, 0.9, 2.0, 2.0, 4.5])
     assert parked[0] == 8
     assert sorted(t.attempt.draw for t in committed) == list(range(25))
