@@ -78,11 +78,9 @@ class LocalEngine:
                 f"num_slots {num_slots} must be >= 1, prefill_budget {prefill_budget} >= 0 and "
                 f"kv_on_update {kv_on_update!r} 'keep' or 'recompute'"
             )
-        if not 1 <= max_context <= config.max_position_embeddings:
-            raise ConfigError(
-                f"max_context {max_context} must be in [1, {config.max_position_embeddings}], "
-                "the positions of the model (max_position_embeddings)"
-            )
+        positions = getattr(config, "max_position_embeddings", max_context)
+        if not 1 <= max_context <= positions:
+            raise ConfigError(f"max_context {max_context} must be in [1, {positions}] (max_position_embeddings)")
         self.ticks = 0
         self.tokens_sampled = 0
         self._model = slot_model(model)

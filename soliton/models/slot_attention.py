@@ -88,7 +88,7 @@ def slot_attention(
 ) -> tuple[Tensor, None]:
     """Store the tick's keys and values, then attend within each slot.
 
-    Shapes: query [1, heads, N, dim], key and value [1, kv heads, N, dim] -> [1, N, heads * dim].
+    Shapes: query [1, heads, N, dim], key and value [1, kv heads, N, dim] -> [1, N, heads, dim].
     """
     layer = module.layer_idx
     assert isinstance(layer, int)
@@ -100,7 +100,7 @@ def slot_attention(
     num_kv_heads, num_tokens = key.shape[1:3]
     queries = query[0].transpose(0, 1).reshape(num_tokens, num_kv_heads, -1, query.shape[-1])
     outputs = [_attend(queries, group, layer, scaling) for group in slot.groups]
-    return torch.cat(outputs).view(1, num_tokens, -1), None
+    return torch.cat(outputs).view(1, num_tokens, -1, query.shape[-1]), None
 
 
 def _attend(queries: Tensor, group: SlotGroup, layer: int, scaling: float) -> Tensor:
