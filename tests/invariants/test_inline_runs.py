@@ -77,7 +77,8 @@ def test_a_damaged_checkpoint_is_skipped_and_the_run_still_ends_bit_equal(refere
     config = small_run(run_dir)
     assert start(config, failpoint="train.step:5").returncode == -signal.SIGKILL
     damaged = run_dir / "checkpoints" / "step_4" / "store.msgpack"
-    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\x00")
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     resumed = start(config, "--resume", str(run_dir))
     assert resumed.returncode == 0, resumed.stderr
     assert "step_4 is damaged" in resumed.stdout + resumed.stderr
