@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from soliton.engines.session import Session
 from soliton.engines.slots import Shelf, SlotPool
-from soliton.models.slot_attention import SlotBatch, SlotGroup
+from soliton.models.slot_attention import DecodeGroup, ExtensionGroup, SlotBatch
 
 Int64Array = NDArray[np.int64]
 
@@ -86,19 +86,26 @@ class _Layout:
         self._ids: list[int] = []
         self._positions: list[Int64Array] = []
         self._write_rows: list[Int64Array] = []
-        self._groups: list[SlotGroup] = []
-        self._num_decode_groups = 0
+        self._decode: list[DecodeGroup] = []
+        self._extension: list[ExtensionGroup] = []
 
     def add_decode(self, shelf: Shelf, rows: list[Session], positions: Int64Array) -> None:
         """One token for each of `rows`, in the order of their slots."""
-        slots = None if len(rows) == rows[-1].slot + 1 else np.array([session.slot for session in rows])
+        slots = np.arange(len(rows)) if len(rows) == rows[-1].slot + 1 else np.array([r.slot for r in rows])
         first = len(self.sessions)
         self.sessions += rows
-        self._add_group(shelf, slots, slice(first, first + len(rows)), positions[:, None], None)
-        self._num_decode_groups += 1
-        where = np.arange(len(rows)) if slots is None else slots
+        mask = self._mask(positions[:, None])
+        self._decode.append(
+            DecodeGroup(
+                keys=shelf.kv[0],
+                values=shelf.kv[1],
+                select=None if slots[-1] + 1 == len(rows) else self._tensor(slots),
+                rows=slice(first, first + len(rows)),
+                mask=mask.expand(-1, self._pool.kv_heads, -1).reshape(-1, 1, mask.shape[-1]),
+            )
+        )
         ids = [session.tokens[position] for session, position in zip(rows, positions.tolist(), strict=True)]
-        self._add_tokens(shelf, where, ids, positions)
+        self._add_tokens(shelf, slots, ids, positions)
 
     def add_extension(self, shelf: Shelf, rows: list[Session], counts: Int64Array) -> None:
         """The next `counts` tokens of `rows`, padded to one rectangle (padding repeats the last real token)."""
@@ -111,7 +118,16 @@ class _Layout:
         offset = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
         order = np.repeat(np.arange(len(rows)) * width, counts) + offset
         query_rows = (first + ends - counts)[:, None] + column
-        self._add_group(shelf, slots, self._tensor(query_rows.ravel()), starts[:, None] + column, order)
+        self._extension.append(
+            ExtensionGroup(
+                keys=shelf.kv[0],
+                values=shelf.kv[1],
+                select=self._tensor(slots),
+                rows=self._tensor(query_rows.ravel()),
+                mask=self._mask(np.repeat(starts[:, None] + column, self._heads_per_kv, axis=1))[:, None],
+                order=self._tensor(order),
+            )
+        )
         ids = chain.from_iterable(
             session.tokens[start : start + count]
             for session, start, count in zip(rows, starts.tolist(), counts.tolist(), strict=True)
@@ -127,9 +143,9 @@ class _Layout:
                 keys=self._pool.keys,
                 values=self._pool.values,
                 write_rows=self._tensor(np.concatenate(self._write_rows, axis=1)),
-                groups=self._groups,
+                decode=self._decode,
+                extension=self._extension,
                 num_decode=len(self.sessions),
-                num_decode_groups=self._num_decode_groups,
             ),
             sampling=sampling,
             sampling_rows=torch.tensor(sampling_rows, dtype=torch.int64, device=self._device),
@@ -142,32 +158,10 @@ class _Layout:
             shelf.first_row + (slots * self._pool.kv_heads + self._heads) * shelf.capacity + positions
         )
 
-    def _add_group(
-        self,
-        shelf: Shelf,
-        slots: Int64Array | None,
-        rows: slice | torch.Tensor,
-        positions: Int64Array,
-        order: Int64Array | None,
-    ) -> None:
-        """Queries at `positions` [slots, queries]; each may look at the positions up to its own."""
-        length = int(positions.max()) + 1
-        num_slots, num_queries = positions.shape
-        if num_queries > 1:
-            positions = np.repeat(positions, self._heads_per_kv, axis=1)
-        hidden = np.arange(length) > positions[:, :, None]
-        mask = torch.from_numpy(np.where(hidden, np.float32(-np.inf), np.float32(0)))
-        mask = mask[:, None].expand(num_slots, 1, num_queries * self._heads_per_kv, length)
-        self._groups.append(
-            SlotGroup(
-                keys=shelf.kv[0],
-                values=shelf.kv[1],
-                select=None if slots is None else self._tensor(slots),
-                rows=rows,
-                mask=mask.to(self._pool.keys),
-                order=None if order is None else self._tensor(order),
-            )
-        )
+    def _mask(self, positions: Int64Array) -> torch.Tensor:
+        """Additive mask [slots, queries, L]: 0 up to the position [slots, queries] of the query, -inf beyond."""
+        hidden = np.arange(int(positions.max()) + 1) > positions[:, :, None]
+        return torch.from_numpy(np.where(hidden, np.float32(-np.inf), np.float32(0))).to(self._pool.keys)
 
     def _tensor(self, array: Int64Array) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device)

@@ -70,9 +70,11 @@ def draw(logits: Tensor, rows: SamplingRows) -> Draws:
     logits = logits.float()
     finite = torch.isfinite(logits).all(-1)
     greedy = rows.temperature == 0
-    divisor = torch.from_numpy(np.where(greedy, np.float32(1), rows.temperature)).to(logits.device)
     # Shifted first: a tiny temperature then gives -inf (probability 0), never inf or NaN.
-    scaled = (logits - logits.amax(-1, keepdim=True)) / divisor[:, None]
+    scaled = logits - logits.amax(-1, keepdim=True)
+    if (rows.temperature != 1).any():
+        divisor = np.where(greedy, np.float32(1), rows.temperature)
+        scaled /= torch.from_numpy(divisor).to(logits.device)[:, None]
     restricted = np.flatnonzero((rows.top_k > 0) | (rows.top_p < 1))
     if len(restricted):
         index = torch.from_numpy(restricted).to(logits.device)
@@ -80,13 +82,15 @@ def draw(logits: Tensor, rows: SamplingRows) -> Draws:
         top_p = torch.from_numpy(rows.top_p[restricted]).to(logits.device)
         scaled[index] = _restrict(scaled[index], top_k, top_p)
     logprobs = torch.log_softmax(scaled, -1)
-    tokens = _inverse_cdf(logprobs.exp(), torch.from_numpy(rows.uniform).to(logits.device))
+    # Below 1 - 2**-52 the product with the total mass cannot round up to the total.
+    uniform = torch.from_numpy(np.minimum(rows.uniform, 1 - 2.0**-52)).to(logits.device)
+    tokens = _inverse_cdf(logprobs.exp(), uniform)
     if greedy.any():
         tokens = torch.where(torch.from_numpy(greedy).to(logits.device), logits.argmax(-1), tokens)
-    chosen = logprobs.gather(1, tokens[:, None])[:, 0].clamp_(max=0.0)
+    chosen = logprobs.gather(1, tokens[:, None])[:, 0].clamp_(max=0.0).tolist()
     return Draws(
         token_ids=tokens.tolist(),
-        logprobs=[0.0 if is_greedy else value for value, is_greedy in zip(chosen.tolist(), greedy, strict=True)],
+        logprobs=[0.0 if g else value for value, g in zip(chosen, greedy.tolist(), strict=True)],
         finite=finite.tolist(),
     )
 
@@ -118,13 +122,13 @@ def _inverse_cdf(probs: Tensor, uniform: Tensor) -> Tensor:
     target = uniform * cdf[:, -1]
     block = _first_above(cdf, target)
     row = torch.arange(num_rows, device=probs.device)
-    before = torch.where(block > 0, cdf[row, block - 1], 0.0)
+    target -= torch.where(block > 0, cdf[row, block - 1], 0.0)
     words = blocks[row, block].cumsum(-1, dtype=torch.float64)
-    return (block * _BLOCK + _first_above(words, target - before)).clamp_(max=vocab - 1)
+    # Summed in another order, the block's total may differ by a rounding: keep the target below it.
+    target = torch.minimum(target, torch.nextafter(words[:, -1], torch.zeros_like(target)))
+    return (block * _BLOCK + _first_above(words, target)).clamp_(max=vocab - 1)
 
 
 def _first_above(cdf: Tensor, target: Tensor) -> Tensor:
-    """First index where `cdf` exceeds `target`, kept in [0, total) so that it exists and has a positive weight."""
-    total = cdf[:, -1]
-    target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total))).clamp_(min=0.0)
+    """First index where `cdf` exceeds `target` >= 0; it has a positive weight, as the sum grows there."""
     return torch.searchsorted(cdf, target[:, None], right=True)[:, 0].clamp_(max=cdf.shape[-1] - 1)
