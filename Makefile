@@ -49,7 +49,7 @@ $(INSTALLED): pyproject.toml | .venv/bin/python
 	touch $@
 
 demo: install  ## a 0.3M-parameter model learns to use a calculator: SFT, value pretraining, SAO (minutes on 2 cores)
-	$(BIN)/soliton train recipes/calculator.toml
+	$(BIN)/soliton train recipes/calculator.toml run.dir=runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: install check  ## lint, types, import contracts, spelling and every default test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m 'not slow'

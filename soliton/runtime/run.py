@@ -16,6 +16,7 @@ from soliton.errors import ConfigError, RunError
 from soliton.evals.evaluation import Evaluation, gain
 from soliton.learner.learner import Learner
 from soliton.models.critic import Critic
+from soliton.report.curve import draw_curves
 from soliton.report.view import RunView
 from soliton.runtime.clock import wall_s
 from soliton.runtime.inline import Boundary
@@ -96,6 +97,8 @@ def run_stages(config: RunConfig, folder: RunFolder, view: RunView) -> int:
     summary = _summary(config, folder, before, after, trained)
     summary["wall_s"] = round(elapsed_s(), 1)
     write_summary(folder, summary)
+    if trained is not None:
+        draw_curves([folder.path], folder.path / "curves.png")
     view.finish(_verdict(summary, folder))
     return 0
 

@@ -2,7 +2,7 @@
 
 config.toml       resolved configuration; `soliton train config.toml` repeats the run
 metrics.jsonl     one line per step of each stage
-summary.json      result of the run
+summary.json      result of the run; `curves.png` its curves
 stages/           what finished stages left: `sft` (a Hugging Face folder), `value_pretraining` (a critic)
 evals/            per-prompt results of each evaluation
 checkpoints/      `step_N`

@@ -54,6 +54,7 @@ class InlineTraining:
         self._view = view
         self._elapsed_s = elapsed_s
         self._evaluate = evaluate
+        self._alarmed: frozenset[str] = frozenset()
 
     def run(self) -> Boundary:
         """Train to the last step; returns the final boundary."""
@@ -87,9 +88,16 @@ class InlineTraining:
     def _on_step(self, step: int, batches: int, metrics: StepMetrics) -> None:
         self._folder.append_metrics(STAGE, batches, self._elapsed_s(), metrics)
         self._view.update(step, metrics)
-        for text in alarms(metrics):
-            self._view.alarm(f"step {step}: {text}")
+        self._raise_alarms(step, alarms(metrics))
         failpoint("train.step")
+
+    def _raise_alarms(self, step: int, texts: list[str]) -> None:
+        """Say each alarm when it begins, and not again while it lasts; the metrics hold every step of it."""
+        active = {text.split(" = ")[0]: text for text in texts}
+        for metric, text in active.items():
+            if metric not in self._alarmed:
+                self._view.alarm(f"step {step}: {text}")
+        self._alarmed = frozenset(active)
 
     def _evaluate_now(self, boundary: Boundary) -> None:
         metrics = {"eval/pass_at_1": self._evaluate(), "train/policy_step": float(boundary.step)}
