@@ -1,6 +1,7 @@
 """Small real runs of the calculator recipe, from the warm start in tests/data (see its README)."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -8,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from soliton.config import RunConfig, parse_config
+from soliton.report.quiet import QuietView
+from soliton.runtime.run import run_stages
+from soliton.runtime.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 WARM_START = ROOT / "tests" / "data" / "warm_start"
@@ -35,17 +39,36 @@ def small_run(run_dir: Path, **changes: Any) -> RunConfig:
     return parse_config(data, source="test")
 
 
-def start(config: RunConfig, *arguments: str, failpoint: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, to be killed at `failpoint`."""
+def start(config: RunConfig, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
     recipe = Path(config.run.dir).with_suffix(".toml")
     recipe.parent.mkdir(parents=True, exist_ok=True)
     recipe.write_text(config.to_toml())
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment.pop("SOLITON_FAILPOINT", None)
-    if failpoint is not None:
-        environment["SOLITON_FAILPOINT"] = failpoint
     command = [sys.executable, "-m", "soliton.cli", "train", str(recipe), "--quiet", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def run_here(config: RunConfig, *, resume: bool = False) -> None:
+    """Run in this process."""
+    folder = RunFolder(Path(config.run.dir))
+    if not resume:
+        folder.create(config.to_toml())
+    with (folder.path / "out.txt").open("a") as out:
+        run_stages(config, folder, QuietView(out))
+
+
+def run_and_be_killed(config: RunConfig, failpoint: str, *, resume: bool) -> int | None:
+    """Run in a forked process that is killed as by `kill -9` at `failpoint`; returns its exit code."""
+
+    def target() -> None:
+        os.environ["SOLITON_FAILPOINT"] = failpoint
+        run_here(config, resume=resume)
+
+    child = multiprocessing.get_context("fork").Process(target=target)
+    child.start()
+    child.join(timeout=300)
+    return child.exitcode
 
 
 def result_of(run_dir: Path) -> dict[str, Any]:

@@ -6,18 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from soliton.report.quiet import QuietView
-from soliton.runtime.run import run_stages
+from soliton.errors import ConfigError
+from soliton.runtime.run import refuse_other_config
 from soliton.runtime.run_folder import RunFolder
-from tests.invariants.calculator_runs import metrics_of, result_of, small_run, start
+from tests.invariants.calculator_runs import (
+    metrics_of,
+    result_of,
+    run_and_be_killed,
+    run_here,
+    small_run,
+    start,
+)
 
 
 def run(run_dir: Path, **changes) -> Path:
-    config = small_run(run_dir, **changes)
-    folder = RunFolder(run_dir)
-    folder.create(config.to_toml())
-    with (run_dir / "out.txt").open("w") as out:
-        run_stages(config, folder, QuietView(out))
+    run_here(small_run(run_dir, **changes))
     return run_dir
 
 
@@ -63,31 +66,26 @@ def test_a_run_killed_five_times_ends_bit_equal_to_one_that_was_not(reference: P
         "checkpoint.after_rename:1",
     ]
     for i, failpoint in enumerate(kills):
-        resume = ["--resume", str(run_dir)] if i else []
-        died = start(config, *resume, failpoint=failpoint)
-        assert died.returncode == -signal.SIGKILL, f"{failpoint}: {died.stderr}"
+        assert run_and_be_killed(config, failpoint, resume=i > 0) == -signal.SIGKILL, failpoint
     done = start(config, "--resume", str(run_dir))
     assert done.returncode == 0, done.stderr
     assert result_of(run_dir) == result_of(reference)
     assert metrics_of(run_dir) == metrics_of(reference)
 
 
-def test_a_damaged_checkpoint_is_skipped_and_the_run_still_ends_bit_equal(reference: Path, tmp_path: Path):
+def test_a_damaged_checkpoint_is_skipped_and_the_run_still_ends_bit_equal(reference: Path, tmp_path: Path):  # fault J6
     run_dir = tmp_path / "damaged"
     config = small_run(run_dir)
-    assert start(config, failpoint="train.step:5").returncode == -signal.SIGKILL
+    assert run_and_be_killed(config, "train.step:5", resume=False) == -signal.SIGKILL
     damaged = run_dir / "checkpoints" / "step_4" / "store.msgpack"
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    resumed = start(config, "--resume", str(run_dir))
-    assert resumed.returncode == 0, resumed.stderr
-    assert "step_4 is damaged" in resumed.stdout + resumed.stderr
+    run_here(config, resume=True)
+    assert "step_4 is damaged" in (run_dir / "out.txt").read_text()
     assert result_of(run_dir) == result_of(reference)
 
 
-def test_another_configuration_is_refused_with_the_difference(tmp_path: Path):
-    run_dir = tmp_path / "run"
-    assert start(small_run(run_dir), failpoint="train.step:1").returncode == -signal.SIGKILL
-    refused = start(small_run(run_dir, seed=5), "--resume", str(run_dir))
-    assert refused.returncode == 2
-    assert "seed: the run has 0, now given 5" in refused.stderr
+def test_another_configuration_is_refused_with_the_difference(reference: Path):
+    with pytest.raises(ConfigError, match="seed: the run has 0, now given 5"):
+        refuse_other_config(RunFolder(reference), small_run(reference, seed=5))
+    refuse_other_config(RunFolder(reference), small_run(reference))

@@ -32,7 +32,7 @@ def test_what_stands_behind_a_sequence_cannot_reach_it(model, ids):
     other = ids.clone()
     other[:, 9:] = (other[:, 9:] + 1) % model.config.vocab_size
     before, after = causal_hidden(model, ids)[:, :9], causal_hidden(model, other)[:, :9]
-    torch.testing.assert_close(before, after, atol=1e-6, rtol=0)
+    torch.testing.assert_close(before, after, atol=1e-5, rtol=0)
 
 
 def test_the_trunk_alone_gives_the_same_hidden_states(model, ids):
