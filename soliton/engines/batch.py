@@ -5,9 +5,8 @@ Owns: the sharing of the prefill budget and the layout of `SlotBatch`. Does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from soliton.engines.slots import Shelf, SlotPool
 from soliton.models.slot_attention import DecodeGroup, ExtensionGroup, SlotBatch
 
 Int64Array = NDArray[np.int64]
+_HIDDEN, _SEEN = np.float32(-np.inf), np.float32(0)
 
 
 @dataclass(frozen=True)
@@ -54,114 +54,118 @@ def build_tick(running: Sequence[Session], pool: SlotPool, budget: int, heads_pe
     for session in running:
         if session.num_cached + extra.get(session, 0) >= session.capacity:
             pool.reserve(session, session.num_cached + extra.get(session, 0) + 1)
-    layout = _Layout(pool, heads_per_kv)
-    for shelf in pool.shelves:
-        rows = [session for session in shelf.occupants if session.is_running]
-        if rows:
-            starts = np.array([session.num_cached + extra.get(session, 0) for session in rows], dtype=np.int64)
-            layout.add_decode(shelf, rows, starts)
-    decoding = layout.sessions
-    for shelf in pool.shelves if extra else ():
-        rows = [session for session in shelf.occupants if session in extra]
-        if rows:
-            layout.add_extension(shelf, rows, np.array([extra[session] for session in rows], dtype=np.int64))
-    sampling, sampling_rows = [], []
-    for row, session in enumerate(decoding):
-        session.num_cached += extra.get(session, 0) + 1
+    decode = _Part(pool, [[s for s in shelf.occupants if s.is_running] for shelf in pool.shelves])
+    starts = np.array([session.num_cached for session in decode.sessions], dtype=np.int64)
+    positions, write_rows, ids = starts, decode.base_rows, []
+    extensions: list[ExtensionGroup] = []
+    if extra:
+        positions = starts + np.array([extra.get(session, 0) for session in decode.sessions], dtype=np.int64)
+        extension = _Part(pool, [[s for s in shelf.occupants if s in extra] for shelf in pool.shelves])
+        counts = np.array([extra[session] for session in extension.sessions], dtype=np.int64)
+        begin = np.array([session.num_cached for session in extension.sessions], dtype=np.int64)
+        offset = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+        extensions = _extension_groups(extension, begin, counts, len(positions), heads_per_kv)
+        for session, count in zip(extension.sessions, counts.tolist(), strict=True):
+            ids += session.tokens[session.num_cached : session.num_cached + count]
+        all_positions = np.concatenate([positions, np.repeat(begin, counts) + offset])
+        write_rows = np.concatenate([decode.base_rows, np.repeat(extension.base_rows, counts, axis=1)], axis=1)
+    else:
+        all_positions = positions
+    groups = _decode_groups(decode, positions)
+    sampling, sampling_rows, last_ids = [], [], []
+    for row, (session, position) in enumerate(zip(decode.sessions, positions.tolist(), strict=True)):
+        last_ids.append(session.tokens[position])
+        session.num_cached = position + 1
         if session.num_cached == len(session.tokens):
             sampling.append(session)
             sampling_rows.append(row)
-    return layout.finish(sampling, sampling_rows)
+    device = pool.keys.device
+    return Tick(
+        input_ids=torch.tensor([last_ids + ids], device=device),
+        position_ids=torch.from_numpy(all_positions)[None].to(device),
+        slot=SlotBatch(
+            keys=pool.keys,
+            values=pool.values,
+            write_rows=torch.from_numpy(write_rows + all_positions).to(device),
+            decode=groups,
+            extension=extensions,
+            num_decode=len(positions),
+        ),
+        sampling=sampling,
+        sampling_rows=torch.tensor(sampling_rows, dtype=torch.int64, device=device),
+    )
 
 
-class _Layout:
-    """Collects the groups of a tick and the token, position and KV row of each of its tokens."""
+class _Part:
+    """Sessions of a tick, shelf by shelf, and where their slots lie.
 
-    def __init__(self, pool: SlotPool, heads_per_kv: int) -> None:
+    Attributes:
+        sessions: all of them, in order.
+        shelves: (shelf, first index, end) of each shelf that has any.
+        slots: int64 [sessions].
+        base_rows: int64 [kv heads, sessions], KV row of position 0.
+    """
+
+    def __init__(self, pool: SlotPool, by_shelf: list[list[Session]]) -> None:
+        self.pool = pool
         self.sessions: list[Session] = []
-        self._pool = pool
-        self._heads_per_kv = heads_per_kv
-        self._heads = np.arange(pool.kv_heads)[:, None]
-        self._device = pool.keys.device
-        self._ids: list[int] = []
-        self._positions: list[Int64Array] = []
-        self._write_rows: list[Int64Array] = []
-        self._decode: list[DecodeGroup] = []
-        self._extension: list[ExtensionGroup] = []
+        self.shelves: list[tuple[Shelf, int, int]] = []
+        first_rows: list[int] = []
+        for shelf, sessions in zip(pool.shelves, by_shelf, strict=True):
+            if sessions:
+                first = len(self.sessions)
+                self.sessions += sessions
+                self.shelves.append((shelf, first, len(self.sessions)))
+                stride = pool.kv_heads * shelf.capacity
+                first_rows += [shelf.first_row + session.slot * stride for session in sessions]
+        self.slots = np.array([session.slot for session in self.sessions], dtype=np.int64)
+        capacities = np.array([session.capacity for session in self.sessions], dtype=np.int64)
+        self.base_rows = np.array(first_rows, dtype=np.int64) + np.arange(pool.kv_heads)[:, None] * capacities
 
-    def add_decode(self, shelf: Shelf, rows: list[Session], positions: Int64Array) -> None:
-        """One token for each of `rows`, in the order of their slots."""
-        slots = np.arange(len(rows)) if len(rows) == rows[-1].slot + 1 else np.array([r.slot for r in rows])
-        first = len(self.sessions)
-        self.sessions += rows
-        mask = self._mask(positions[:, None])
-        self._decode.append(
+
+def _decode_groups(part: _Part, positions: Int64Array) -> list[DecodeGroup]:
+    """One query per session, at `positions`."""
+    groups = []
+    for shelf, first, end in part.shelves:
+        slots = part.slots[first:end]
+        groups.append(
             DecodeGroup(
                 keys=shelf.kv[0],
                 values=shelf.kv[1],
-                select=None if slots[-1] + 1 == len(rows) else self._tensor(slots),
-                rows=slice(first, first + len(rows)),
-                mask=mask.expand(-1, self._pool.kv_heads, -1).reshape(-1, 1, mask.shape[-1]),
+                select=None if slots[-1] + 1 == len(slots) else torch.from_numpy(slots).to(shelf.kv.device),
+                rows=slice(first, end),
+                mask=_mask(np.repeat(positions[first:end], part.pool.kv_heads)[:, None], shelf),
             )
         )
-        ids = [session.tokens[position] for session, position in zip(rows, positions.tolist(), strict=True)]
-        self._add_tokens(shelf, slots, ids, positions)
+    return groups
 
-    def add_extension(self, shelf: Shelf, rows: list[Session], counts: Int64Array) -> None:
-        """The next `counts` tokens of `rows`, padded to one rectangle (padding repeats the last real token)."""
-        slots = np.array([session.slot for session in rows])
-        starts = np.array([session.num_cached for session in rows])
-        first = len(self._ids)
-        ends = counts.cumsum()
-        width = int(counts.max())
-        column = np.minimum(np.arange(width), counts[:, None] - 1)
-        offset = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
-        order = np.repeat(np.arange(len(rows)) * width, counts) + offset
-        query_rows = (first + ends - counts)[:, None] + column
-        self._extension.append(
+
+def _extension_groups(
+    part: _Part, begin: Int64Array, counts: Int64Array, first_row: int, heads_per_kv: int
+) -> list[ExtensionGroup]:
+    """`counts` queries per session at positions from `begin`, padded per shelf (with the last real one, repeated)."""
+    ends = first_row + counts.cumsum()
+    groups = []
+    for shelf, first, end in part.shelves:
+        count = counts[first:end]
+        width = int(count.max())
+        column = np.minimum(np.arange(width), count[:, None] - 1)
+        is_real = np.arange(width) < count[:, None]
+        device = shelf.kv.device
+        groups.append(
             ExtensionGroup(
                 keys=shelf.kv[0],
                 values=shelf.kv[1],
-                select=self._tensor(slots),
-                rows=self._tensor(query_rows.ravel()),
-                mask=self._mask(np.repeat(starts[:, None] + column, self._heads_per_kv, axis=1))[:, None],
-                order=self._tensor(order),
+                select=torch.from_numpy(part.slots[first:end]).to(device),
+                rows=torch.from_numpy(((ends[first:end] - count)[:, None] + column).ravel()).to(device),
+                mask=_mask(np.repeat(begin[first:end, None] + column, heads_per_kv, axis=1), shelf)[:, None],
+                order=torch.from_numpy(np.flatnonzero(is_real)).to(device),
             )
         )
-        ids = chain.from_iterable(
-            session.tokens[start : start + count]
-            for session, start, count in zip(rows, starts.tolist(), counts.tolist(), strict=True)
-        )
-        self._add_tokens(shelf, np.repeat(slots, counts), ids, np.repeat(starts, counts) + offset)
+    return groups
 
-    def finish(self, sampling: list[Session], sampling_rows: list[int]) -> Tick:
-        """The tick, as tensors."""
-        return Tick(
-            input_ids=torch.tensor([self._ids], device=self._device),
-            position_ids=self._tensor(np.concatenate(self._positions))[None],
-            slot=SlotBatch(
-                keys=self._pool.keys,
-                values=self._pool.values,
-                write_rows=self._tensor(np.concatenate(self._write_rows, axis=1)),
-                decode=self._decode,
-                extension=self._extension,
-                num_decode=len(self.sessions),
-            ),
-            sampling=sampling,
-            sampling_rows=torch.tensor(sampling_rows, dtype=torch.int64, device=self._device),
-        )
 
-    def _add_tokens(self, shelf: Shelf, slots: Int64Array, ids: Iterable[int], positions: Int64Array) -> None:
-        self._ids.extend(ids)
-        self._positions.append(positions)
-        self._write_rows.append(
-            shelf.first_row + (slots * self._pool.kv_heads + self._heads) * shelf.capacity + positions
-        )
-
-    def _mask(self, positions: Int64Array) -> torch.Tensor:
-        """Additive mask [slots, queries, L]: 0 up to the position [slots, queries] of the query, -inf beyond."""
-        hidden = np.arange(int(positions.max()) + 1) > positions[:, :, None]
-        return torch.from_numpy(np.where(hidden, np.float32(-np.inf), np.float32(0))).to(self._pool.keys)
-
-    def _tensor(self, array: Int64Array) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._device)
+def _mask(positions: Int64Array, shelf: Shelf) -> torch.Tensor:
+    """Additive mask [rows, queries, L]: 0 up to the position [rows, queries] of the query, -inf beyond."""
+    hidden = np.arange(int(positions.max()) + 1) > positions[:, :, None]
+    return torch.from_numpy(np.where(hidden, _HIDDEN, _SEEN)).to(shelf.kv)
