@@ -70,10 +70,10 @@ class InlineTraining:
                     f"step {boundary.step}: the prompts are used up before train.steps = {config.train.steps}; raise "
                     "env.num_prompts or lower train.steps"
                 )
+            if config.eval.every_steps and self._is_due(boundary.step, config.eval.every_steps):
+                self._evaluate_now(boundary)  # before the checkpoint: a resumed run never evaluates this step again
             if self._is_due(boundary.step, config.checkpoint.every_steps):
                 self._save(boundary)
-            if config.eval.every_steps and self._is_due(boundary.step, config.eval.every_steps):
-                self._evaluate_now(boundary)
         return boundary
 
     def _next_stop(self, step: int) -> int:
