@@ -20,7 +20,9 @@ MANIFEST = "manifest.json"
 
 
 def write_checkpoint(root: Path, step: int, write_files: Callable[[Path], None], keep: int) -> Path:
-    """Write `root/step_<step>` atomically and remove all but the newest `keep` checkpoints.
+    """Write `root/step_<step>` atomically; remove all but the newest `keep` up to it, and every later one.
+
+    A later checkpoint is one that was skipped as damaged: this run has gone back behind it.
 
     Args:
         root: the run's `checkpoints` folder.
@@ -36,8 +38,10 @@ def write_checkpoint(root: Path, step: int, write_files: Callable[[Path], None],
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
         failpoint("checkpoint.before_rename")
     failpoint("checkpoint.after_rename")
-    for old in list_checkpoints(root)[:-keep]:
-        shutil.rmtree(old)
+    kept = [checkpoint for checkpoint in list_checkpoints(root) if step_of(checkpoint) <= step][-keep:]
+    for other in list_checkpoints(root):
+        if other not in kept:
+            shutil.rmtree(other)
     return final
 
 

@@ -19,9 +19,17 @@ def write(root: Path, step: int, keep: int = 2) -> Path:
 
 
 def test_the_newest_checkpoints_are_kept_in_order_of_their_step(tmp_path: Path):
-    for step in (5, 10, 100, 20):
+    for step in (5, 10, 20, 100):
         write(tmp_path, step, keep=3)
     assert [c.name for c in list_checkpoints(tmp_path)] == ["step_10", "step_20", "step_100"]
+
+
+def test_a_run_that_went_back_behind_damaged_checkpoints_keeps_the_one_it_writes(tmp_path: Path):  # fault J6
+    for step in (20, 30):
+        (write(tmp_path, step) / "a.bin").write_bytes(b"damaged")
+    again = write(tmp_path, 10)
+    assert list_checkpoints(tmp_path) == [again]
+    assert newest_whole_checkpoint(tmp_path, print) == again
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove", "no manifest", "torn manifest"])
