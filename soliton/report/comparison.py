@@ -59,7 +59,8 @@ def _staleness(summary: Summary) -> str:
 
 
 def _minutes(summary: Summary) -> str:
-    return f"{summary['wall_s'] / 60:.1f}"
+    wall_s = summary.get("wall_s")
+    return "—" if wall_s is None else f"{wall_s / 60:.1f}"
 
 
 def _exit(summary: Summary) -> str:

@@ -53,14 +53,20 @@ def run_recipe(
     else:
         refuse_other_config(folder, config)
     handler = folder.log_to_file()
+    elapsed_s = _elapsed(folder)
+
+    def write_unfinished(status: str, reason: str) -> None:
+        ending = {"wall_s": round(elapsed_s(), 1), "exit": {"status": status, "reason": reason}}
+        write_summary(folder, {**_identity(config), **ending})
+
     try:
         return run_stages(config, folder, view)
     except RunError as error:
-        write_summary(folder, {**_identity(config), "exit": {"status": "stopped", "reason": str(error)}})
+        write_unfinished("stopped", str(error))
         raise
     except KeyboardInterrupt:
         view.note(f"interrupted; go on with `soliton train {folder.config} --resume {folder.path}`")
-        write_summary(folder, {**_identity(config), "exit": {"status": "interrupted", "reason": "Ctrl-C"}})
+        write_unfinished("interrupted", "Ctrl-C")
         raise
     finally:
         logging.getLogger("soliton").removeHandler(handler)

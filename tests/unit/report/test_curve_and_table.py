@@ -159,6 +159,14 @@ def test_the_comparison_table_has_one_row_per_run_with_its_numbers(tmp_path: Pat
     assert "| — | 4.5 |" in second
 
 
+def test_a_run_that_stopped_early_has_dashes_for_what_it_does_not_know(tmp_path: Path):
+    run = tmp_path / "stopped"
+    run.mkdir()
+    (run / "summary.json").write_text('{"algorithm": "grpo", "seed": 1, "exit": {"status": "stopped", "reason": "x"}}')
+    row = comparison_table([run]).strip().split("\n")[-1]
+    assert row == "| stopped | grpo | 1 | " + "— | " * (len(COLUMNS) - 3) + "stopped |"
+
+
 def test_the_comparison_table_refuses_a_run_that_has_not_ended(tmp_path: Path):
     with pytest.raises(ConfigError, match="has not ended"):
         comparison_table([tmp_path])
