@@ -38,6 +38,7 @@ def collect(
 
     Raises:
         RunError: a prompt failed `rollout.max_attempts` times.
+        Exception: whatever ended the engine unexpectedly (fault H3).
     """
     clock = VirtualClock(seed)
     return clock.run(_collect(setup, model, prompts, clock, seed, on_done))
@@ -77,8 +78,16 @@ async def _collect(
         tries = config.rollout.max_attempts
         raise RunError(f"prompt {prompt.id} failed {tries} times, last reason {trajectory.reason}; see logs/run.log")
 
-    pump = asyncio.create_task(engine.run(clock, config.inline.tick_s))
-    try:
+    async def all_attempts() -> list[Trajectory]:
         return await asyncio.gather(*(attempt(draw, prompt) for draw, prompt in enumerate(prompts)))
+
+    pump = asyncio.create_task(engine.run(clock, config.inline.tick_s))
+    episodes = asyncio.create_task(all_attempts())
+    try:
+        await asyncio.wait((pump, episodes), return_when=asyncio.FIRST_COMPLETED)
+        if pump.done():
+            pump.result()  # it never ends by itself: this raises what ended it
+        return await episodes
     finally:
         pump.cancel()
+        episodes.cancel()

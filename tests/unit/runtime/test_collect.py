@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from soliton.engines.local import LocalEngine
 from soliton.errors import ConfigError
 from soliton.models.load import load_causal_lm
 from soliton.runtime.collect import collect
@@ -43,6 +44,15 @@ def test_results_come_in_the_order_of_the_prompts_and_all_are_finished(setup, mo
 def test_a_trajectory_does_not_depend_on_what_else_is_rolled_out(setup, model):  # fault C7
     prompts = setup.prompts.held_out(24, seed=1)
     assert same(collect(setup, model, prompts[:5], seed=1), collect(setup, model, prompts, seed=1)[:5])
+
+
+def test_an_engine_that_breaks_ends_the_collection_with_its_own_error(setup, model, monkeypatch):  # fault H3
+    def breaks(_engine: LocalEngine) -> bool:
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(LocalEngine, "step", breaks)
+    with pytest.raises(ZeroDivisionError, match="a mistake of ours"):
+        collect(setup, model, setup.prompts.held_out(4, seed=1), seed=1)
 
 
 def test_another_seed_samples_other_tokens(setup, model):  # fault F11
