@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 AlgorithmName = Literal["sao", "grpo", "grpo-dis", "vapo"]
-
-SUMMARIES: dict[AlgorithmName, str] = {
-    "sao": "single rollout, critic with frozen attention and K = 2, skip-observation GAE, DIS (the paper's method)",
-    "grpo": "groups of rollouts, group-normalised reward, PPO clip against the latest policy",
-    "grpo-dis": "groups of rollouts, group-normalised reward, DIS against the recorded log-probs",
-    "vapo": "single rollout, pretrained unfrozen critic with K = 1, length-adaptive GAE, PPO clip, no DIS",
-}
 
 
 class MethodOptions(BaseModel):
@@ -21,21 +14,21 @@ class MethodOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    eps_low: float = Field(ge=0)
+    eps_low: float = Field(ge=0, allow_inf_nan=False)
     """Lower half-width of the DIS band: a token is trusted above ratio 1 - eps_low. >= 1: no lower bound. The paper
     uses 0.3 (math) and 0.8 (coding). Required: there is no silent default. Methods without DIS log the share of tokens
     that the band would have masked."""
-    eps_high: float = Field(gt=0)
+    eps_high: float = Field(gt=0, le=1e30)
     """Upper half-width of the DIS band: trusted below ratio 1 + eps_high. The paper uses 5.0 (math), 3.0 (coding)."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     """PPO clip below 1, for `grpo` and `vapo`. Default: DAPO's clip-higher (not stated in the paper)."""
-    clip_high: float = Field(default=0.28, gt=0)
+    clip_high: float = Field(default=0.28, gt=0, allow_inf_nan=False)
     """PPO clip above 1. Default: DAPO's clip-higher."""
     gamma: float = Field(default=1.0, ge=0, le=1)
     """Discount. Not given in the paper; 1 is our choice."""
-    policy_lambda: float | Literal["length-adaptive"] = "length-adaptive"
+    policy_lambda: Annotated[float, Field(ge=0, le=1)] | Literal["length-adaptive"] = "length-adaptive"
     """GAE lambda for advantages: a number in [0, 1], or 1 - 1/(alpha * l) with l action tokens (paper 4.1)."""
-    alpha: float = Field(default=1.5, gt=0)
+    alpha: float = Field(default=1.5, gt=0, allow_inf_nan=False)
     """alpha of the length-adaptive lambda (paper 4.1)."""
     critic_lambda: float = Field(default=1.0, ge=0, le=1)
     """GAE lambda of the critic's targets (paper 4.1)."""

@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,9 @@ def test_a_missing_band_is_an_error_and_never_symmetric():
         ({"sampling": {"top_k": 5}}, "use top_p = 1 and top_k = 0"),
         ({"max_staleness": -1}, "max_staleness: got -1"),
         ({"max_staleness": "unbounded", "when_too_old": "wait"}, "without a bound nothing is"),
+        ({"method": {**MINIMAL["method"], "policy_lambda": 1.5}}, "method.policy_lambda"),
+        ({"method": {**MINIMAL["method"], "alpha": math.inf}}, "method.alpha: got inf"),
+        ({"method": {**MINIMAL["method"], "eps_high": math.inf}}, "method.eps_high: got inf"),
         ({"stages": ["train", "sft"]}, "in this order"),
         ({"stages": []}, "non-empty"),
         ({"init": {"run": "a", "model": "b"}}, "both run and model are given"),
