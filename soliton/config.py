@@ -126,7 +126,8 @@ class ValuePretrainingTable(ValuePretrainingConfig):
     """Value pretraining: the learner's settings, and the corpus it is given."""
 
     num_rollouts: int = Field(default=768, ge=8)
-    """Rollouts of the initial policy on training prompts; one in eight is held out."""
+    """Rollouts of the initial policy on training prompts, of which one prompt in eight is held out. The paper calls
+    the size of this corpus essential and does not give it."""
 
 
 class TrainTable(Table):

@@ -17,7 +17,7 @@ from soliton.learner.method import ActorLossInputs
 from soliton.learner.microbatches import MicroBatch
 from soliton.learner.optimiser import Optimiser, warm_up
 from soliton.learner.packing import Batch
-from soliton.losses import band_metrics, merge_metrics
+from soliton.losses import band_metrics
 from soliton.losses.result import LossResult
 from soliton.models import causal_hidden, lm_head_weight, outputs_before_tokens, token_logprobs
 from soliton.models.trunk import check_plain_projection
@@ -35,7 +35,6 @@ class ActorPass:
         entropy: nats per action token, mean.
         logprobs: float32 [T] of the policy before the update, 0 off the mask.
         band: sums and counts of `band_metrics` over the whole batch.
-        loss_metrics: sums and counts of the method's loss over the whole batch.
         signal_tokens: action tokens with a non-zero gradient.
     """
 
@@ -46,7 +45,6 @@ class ActorPass:
     entropy: float
     logprobs: Tensor
     band: dict[str, float]
-    loss_metrics: dict[str, float]
     signal_tokens: int
 
 
@@ -84,7 +82,6 @@ class Actor:
             RunError: a log-prob, the loss, the gradient norm or a parameter is not finite.
         """
         loss, entropy_sum, signal_tokens = 0.0, 0.0, 0
-        losses: list[dict[str, float]] = []
         logprobs = torch.zeros_like(batch.rewards)
         for part in batch.micro_batches:
             policy, entropy = action_logprobs(self.model, part, batch.temperatures)
@@ -93,7 +90,6 @@ class Actor:
             if bool(gradient.any()):  # otherwise the trunk's gradient is exactly 0: do not compute it
                 policy.backward(gradient)  # type: ignore[no-untyped-call]
             logprobs[part.action_index] = policy.detach()
-            losses.append(result.metrics)
             loss += float(result.loss.detach())
             entropy_sum += float(entropy.sum())
             signal_tokens += int(gradient.count_nonzero())
@@ -108,7 +104,6 @@ class Actor:
             entropy=entropy_sum / batch.num_action_tokens,
             logprobs=logprobs,
             band=band_metrics(logprobs, batch.rollout_logprobs, batch.action_mask, low=self._low, high=self._high),
-            loss_metrics=merge_metrics(losses),
             signal_tokens=signal_tokens,
         )
 

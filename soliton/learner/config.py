@@ -53,11 +53,6 @@ class LearnerConfig(_AdamWConfig):
 class SftConfig(_AdamWConfig):
     """Settings of `soliton.learner.sft.sft`, the supervised warm start."""
 
-    num_demonstrations: int = Field(default=300 * 64, ge=1)
-    """Demonstrations that the stage asks the environment for (PROTOTYPE A: 300 updates of 64)."""
-    noise: float = Field(default=0.35, ge=0, le=1)
-    """Share of a demonstration's turns that the environment makes wrong, so that there is something left for RL
-    (PROTOTYPE A: 0.35)."""
     lr: float = Field(default=3e-3, gt=0)
     """Peak learning rate (measured on the demo's 0.3M model; a 30B model wants about 1e-5)."""
     lr_warmup_updates: int = Field(default=20, ge=0)
@@ -73,9 +68,6 @@ class SftConfig(_AdamWConfig):
 class ValuePretrainingConfig(_AdamWConfig):
     """Settings of `soliton.learner.value_pretraining.pretrain_values`."""
 
-    num_rollouts: int = Field(default=768, ge=2)
-    """Rollouts of the initial policy on the RL prompts: the size of the corpus, which the paper calls essential and
-    does not give (PROTOTYPE: 768)."""
     lr: float = Field(default=1e-3, gt=0)
     """Learning rate, constant after the rise (PROTOTYPE B; the paper gives none)."""
     lr_warmup_updates: int = Field(default=0, ge=0)

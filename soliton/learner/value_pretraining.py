@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -67,10 +67,6 @@ class ValuePretrainingResult:
     epochs: int
     best_epoch: int
     updates: int
-
-    def manifest(self) -> dict[str, float]:
-        """As plain data."""
-        return asdict(self)
 
 
 def pretrain_values(

@@ -99,9 +99,9 @@ class Stages:
     def _rollouts(self, model: PreTrainedModel, name: str, count: int, seed: int) -> list[Trajectory]:
         self.view.stage(name, count)
         prompts = [self.setup.prompts.at(draw) for draw in range(count)]
-        return collect(self.setup, model, prompts, seed=seed, on_done=self._counter(name))
+        return collect(self.setup, model, prompts, seed=seed, on_done=self._counter())
 
-    def _counter(self, _name: str) -> Callable[[Trajectory], None]:
+    def _counter(self) -> Callable[[Trajectory], None]:
         rewards: list[float] = []
 
         def count(trajectory: Trajectory) -> None:
@@ -117,7 +117,7 @@ class Stages:
         if kept.exists():
             return msgspec.json.decode(kept.read_bytes(), type=Evaluation)
         self.view.stage(f"eval {name}", self.setup.config.eval.num_prompts)
-        evaluation = self.evaluate_now(model, self._counter(name))
+        evaluation = self.evaluate_now(model, self._counter())
         with atomic_file(kept) as file:
             file.write_bytes(msgspec.json.encode(evaluation))
         self.view.note(f"pass@1 {name}: {evaluation.pass_at_1()}")
