@@ -5,7 +5,8 @@
 * generate, its best case: batches of 32, 64 or 128 sorted by prompt length; each turn re-prompts the whole context,
   left padded, finished episodes dropped, no log-probs; the best of the three counts.
 Both sample at temperature 1 with forced turn lengths, so both make exactly the same number of tokens. The ratio is of
-sampled tokens per second; rounds alternate, so that a slow minute of the machine hits both.
+sampled tokens per second of CPU time (one thread; what else the machine does then counts less); rounds alternate, so
+that a slow minute hits both.
 """
 
 from __future__ import annotations

@@ -55,44 +55,38 @@ def build_tick(running: Sequence[Session], pool: SlotPool, budget: int, heads_pe
         if session.num_cached + extra.get(session, 0) >= session.capacity:
             pool.reserve(session, session.num_cached + extra.get(session, 0) + 1)
     decode = _Part(pool, [[s for s in shelf.occupants if s.is_running] for shelf in pool.shelves])
-    starts = np.array([session.num_cached for session in decode.sessions], dtype=np.int64)
-    positions, write_rows, ids = starts, decode.base_rows, []
-    extensions: list[ExtensionGroup] = []
+    starts = [session.num_cached + extra.get(session, 0) for session in decode.sessions]
+    positions = np.array(starts, dtype=np.int64)
+    ids = [session.tokens[start] for session, start in zip(decode.sessions, starts, strict=True)]
+    all_positions, write_rows, extensions = positions, decode.base_rows, []
     if extra:
-        positions = starts + np.array([extra.get(session, 0) for session in decode.sessions], dtype=np.int64)
-        extension = _Part(pool, [[s for s in shelf.occupants if s in extra] for shelf in pool.shelves])
-        counts = np.array([extra[session] for session in extension.sessions], dtype=np.int64)
-        begin = np.array([session.num_cached for session in extension.sessions], dtype=np.int64)
+        part = _Part(pool, [[s for s in shelf.occupants if s in extra] for shelf in pool.shelves])
+        counts = np.array([extra[session] for session in part.sessions], dtype=np.int64)
+        begin = np.array([session.num_cached for session in part.sessions], dtype=np.int64)
         offset = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
-        extensions = _extension_groups(extension, begin, counts, len(positions), heads_per_kv)
-        for session, count in zip(extension.sessions, counts.tolist(), strict=True):
-            ids += session.tokens[session.num_cached : session.num_cached + count]
+        for session in part.sessions:
+            ids += session.tokens[session.num_cached : session.num_cached + extra[session]]
         all_positions = np.concatenate([positions, np.repeat(begin, counts) + offset])
-        write_rows = np.concatenate([decode.base_rows, np.repeat(extension.base_rows, counts, axis=1)], axis=1)
-    else:
-        all_positions = positions
-    groups = _decode_groups(decode, positions)
-    sampling, sampling_rows, last_ids = [], [], []
-    for row, (session, position) in enumerate(zip(decode.sessions, positions.tolist(), strict=True)):
-        last_ids.append(session.tokens[position])
-        session.num_cached = position + 1
-        if session.num_cached == len(session.tokens):
-            sampling.append(session)
-            sampling_rows.append(row)
+        write_rows = np.concatenate([decode.base_rows, np.repeat(part.base_rows, counts, axis=1)], axis=1)
+        extensions = _extension_groups(part, begin, counts, first_row=len(positions), heads_per_kv=heads_per_kv)
     device = pool.keys.device
+    batch = SlotBatch(
+        keys=pool.keys,
+        values=pool.values,
+        write_rows=torch.from_numpy(write_rows + all_positions).to(device),
+        decode=_decode_groups(decode, positions),
+        extension=extensions,
+        num_decode=len(positions),
+    )
+    for session, start in zip(decode.sessions, starts, strict=True):
+        session.num_cached = start + 1
+    rows = [row for row, session in enumerate(decode.sessions) if session.num_cached == len(session.tokens)]
     return Tick(
-        input_ids=torch.tensor([last_ids + ids], device=device),
+        input_ids=torch.tensor([ids], device=device),
         position_ids=torch.from_numpy(all_positions)[None].to(device),
-        slot=SlotBatch(
-            keys=pool.keys,
-            values=pool.values,
-            write_rows=torch.from_numpy(write_rows + all_positions).to(device),
-            decode=groups,
-            extension=extensions,
-            num_decode=len(positions),
-        ),
-        sampling=sampling,
-        sampling_rows=torch.tensor(sampling_rows, dtype=torch.int64, device=device),
+        slot=batch,
+        sampling=[decode.sessions[row] for row in rows],
+        sampling_rows=torch.tensor(rows, dtype=torch.int64, device=device),
     )
 
 
@@ -126,22 +120,23 @@ class _Part:
 def _decode_groups(part: _Part, positions: Int64Array) -> list[DecodeGroup]:
     """One query per session, at `positions`."""
     groups = []
+    kv_heads = part.pool.kv_heads
     for shelf, first, end in part.shelves:
         slots = part.slots[first:end]
-        groups.append(
-            DecodeGroup(
-                keys=shelf.kv[0],
-                values=shelf.kv[1],
-                select=None if slots[-1] + 1 == len(slots) else torch.from_numpy(slots).to(shelf.kv.device),
-                rows=slice(first, end),
-                mask=_mask(np.repeat(positions[first:end], part.pool.kv_heads)[:, None], shelf),
-            )
-        )
+        mask = _mask(np.repeat(positions[first:end], kv_heads)[:, None], shelf)
+        kv = shelf.kv.flatten(2, 3)[..., : mask.shape[-1], :]
+        select = None
+        if slots[-1] + 1 == len(slots):
+            kv = kv[:, :, : len(mask)]
+        else:
+            heads = slots[:, None] * kv_heads + np.arange(kv_heads)
+            select = torch.from_numpy(heads.ravel()).to(kv.device)
+        groups.append(DecodeGroup(keys=kv[0], values=kv[1], select=select, rows=slice(first, end), mask=mask))
     return groups
 
 
 def _extension_groups(
-    part: _Part, begin: Int64Array, counts: Int64Array, first_row: int, heads_per_kv: int
+    part: _Part, begin: Int64Array, counts: Int64Array, *, first_row: int, heads_per_kv: int
 ) -> list[ExtensionGroup]:
     """`counts` queries per session at positions from `begin`, padded per shelf (with the last real one, repeated)."""
     ends = first_row + counts.cumsum()

@@ -29,7 +29,7 @@ from transformers import PreTrainedModel
 from soliton.engines.batch import build_tick
 from soliton.engines.engine import Completion, FinishReason, GenerateRequest
 from soliton.engines.sampling import SamplingRows, draw, uniforms
-from soliton.engines.session import Session, Turn
+from soliton.engines.session import Session, Turn, check_request
 from soliton.engines.slots import SlotPool
 from soliton.errors import ConfigError, WorldError
 from soliton.models.slot_attention import slot_model
@@ -125,7 +125,9 @@ class LocalEngine:
         if self._failure is not None:
             raise WorldError(DropReason.ENGINE_ERROR.value, f"the engine has failed: {self._failure!r}")
         session = self._sessions.get(request.session) or Session(request.session)
-        self._check(request, session)
+        check_request(request, session, self._pool.max_context, self._vocab_size)
+        if request.stop_strings and self._tokenizer is None:
+            raise ValueError("stop strings need a tokenizer; make the engine with one")
         session.tokens.extend(request.token_ids[len(session.tokens) :])
         turn = Turn(request, asyncio.get_running_loop().create_future(), frozenset(request.stop_token_ids))
         session.turn = turn
@@ -201,33 +203,6 @@ class LocalEngine:
             if tick.sampling:
                 self._sample(tick.sampling, logits)
         return True
-
-    def _check(self, request: GenerateRequest, session: Session) -> None:
-        ids, known = request.token_ids, len(session.tokens)
-        if session.turn is not None:
-            raise ValueError(f"session {session.name!r} already runs a request; wait for it or abort it")
-        if not ids or request.max_new_tokens < 1:
-            raise ValueError(
-                f"session {session.name!r}: {len(ids)} context tokens and max_new_tokens {request.max_new_tokens}; "
-                "both must be >= 1"
-            )
-        if not 0 <= request.action_start <= len(ids):
-            raise ValueError(f"action_start {request.action_start} must be in [0, {len(ids)}], the context")
-        if len(ids) + request.max_new_tokens > self._pool.max_context:
-            raise ValueError(
-                f"{len(ids)} context tokens + max_new_tokens {request.max_new_tokens} exceed max_context "
-                f"{self._pool.max_context}; shorten the context or ask for fewer tokens"
-            )
-        if list(ids[:known]) != session.tokens:
-            raise ValueError(
-                f"session {session.name!r}: its {known} cached tokens are not a prefix of the {len(ids)} given; "
-                "contexts only grow. Release the session first to start another context"
-            )
-        new = ids[known:]
-        if new and not (min(new) >= 0 and max(new) < self._vocab_size):
-            raise ValueError(f"token ids {min(new)}..{max(new)} must be in [0, {self._vocab_size})")
-        if request.stop_strings and (self._tokenizer is None or "" in request.stop_strings):
-            raise ValueError("stop strings need a tokenizer and must not be empty")
 
     def _admit(self) -> None:
         while self._waiting and self._pool.place(self._waiting[0]):

@@ -1,4 +1,4 @@
-"""What the embedded engine knows about one session and its running turn. Plain state, no behaviour of the engine."""
+"""What the embedded engine knows about one session and its running turn. Plain state and what is allowed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,36 @@ class Session:
     is_running: bool = False
     last_used: int = 0
 
-    @property
-    def num_pending(self) -> int:
-        """Tokens that the model has not seen yet; a turn samples once this is 0."""
-        return len(self.tokens) - self.num_cached
+
+def check_request(request: GenerateRequest, session: Session, max_context: int, vocab_size: int) -> None:
+    """Refuse what cannot be served in `session`.
+
+    Raises:
+        ValueError: a session already running, an empty context, a limit or an id out of range, an empty stop string,
+            or a context that does not extend the session's.
+    """
+    ids, known = request.token_ids, len(session.tokens)
+    if session.turn is not None:
+        raise ValueError(f"session {session.name!r} already runs a request; wait for it or abort it")
+    if not ids or request.max_new_tokens < 1:
+        raise ValueError(
+            f"session {session.name!r}: {len(ids)} context tokens and max_new_tokens {request.max_new_tokens}; "
+            "both must be >= 1"
+        )
+    if not 0 <= request.action_start <= len(ids):
+        raise ValueError(f"action_start {request.action_start} must be in [0, {len(ids)}], the context")
+    if len(ids) + request.max_new_tokens > max_context:
+        raise ValueError(
+            f"{len(ids)} context tokens + max_new_tokens {request.max_new_tokens} exceed max_context {max_context}; "
+            "shorten the context or ask for fewer tokens"
+        )
+    if list(ids[:known]) != session.tokens:
+        raise ValueError(
+            f"session {session.name!r}: its {known} cached tokens are not a prefix of the {len(ids)} given; "
+            "contexts only grow. Release the session first to start another context"
+        )
+    new = ids[known:]
+    if new and not (min(new) >= 0 and max(new) < vocab_size):
+        raise ValueError(f"token ids {min(new)}..{max(new)} must be in [0, {vocab_size})")
+    if "" in request.stop_strings:
+        raise ValueError("a stop string is empty and would end every action at once; leave it out")

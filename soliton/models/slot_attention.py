@@ -36,9 +36,9 @@ class DecodeGroup:
     """R slots of one capacity with one query each.
 
     Attributes:
-        keys: [layers, slots, kv heads, capacity, head dim]; `values` likewise.
+        keys: [layers, at least R * kv heads, L, head dim], views; `values` likewise.
         values: see `keys`.
-        select: int64 [R], the slots; None for the first R (then nothing is copied).
+        select: int64 [R * kv heads], which of them; None: all, in order (then nothing is copied).
         rows: where the queries lie in the flat batch.
         mask: [R * kv heads, 1, L], 0 where the query may look, -inf elsewhere.
     """
@@ -128,21 +128,18 @@ def _decode_attention(queries: Tensor, group: DecodeGroup, layer: int, scaling: 
     are 2.4x faster here than the fused kernel, whose cost per head does not pay for so few queries; in lower precision
     the fused kernel stays, because it keeps its scores in float32.
     """
-    length = group.mask.shape[-1]
     q = queries[group.rows]
-    num_slots, kv_heads, heads_per_kv, _ = q.shape
+    num_slots, _, heads_per_kv, _ = q.shape
+    q = q.flatten(0, 1)
+    mask = group.mask.expand(-1, heads_per_kv, -1)
     keys, values = group.keys[layer], group.values[layer]
-    if group.select is None:
-        keys, values = keys[:num_slots], values[:num_slots]
-    else:
+    if group.select is not None:
         keys, values = keys.index_select(0, group.select), values.index_select(0, group.select)
     if q.dtype != torch.float32:
-        mask = group.mask.view(num_slots, kv_heads, 1, length).expand(-1, -1, heads_per_kv, -1)
-        k, v = keys[:, :, :length], values[:, :, :length]
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scaling).reshape(num_slots, -1)
-    k, v = keys.flatten(0, 1)[:, :length], values.flatten(0, 1)[:, :length]
-    scores = torch.baddbmm(group.mask.expand(-1, heads_per_kv, -1), q.flatten(0, 1), k.transpose(1, 2), alpha=scaling)
-    return torch.bmm(torch.softmax(scores, -1), v).view(num_slots, -1)
+        q, keys, values, mask = (tensor.unsqueeze(1) for tensor in (q, keys, values, mask))
+        return scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=scaling).reshape(num_slots, -1)
+    scores = torch.baddbmm(mask, q, keys.transpose(1, 2), alpha=scaling)
+    return torch.bmm(torch.softmax(scores, -1), values).view(num_slots, -1)
 
 
 def _extension_attention(queries: Tensor, group: ExtensionGroup, layer: int, scaling: float) -> Tensor:
