@@ -87,6 +87,12 @@ _ROWS = (
     Metric("versions/max", "versions", "the most distinct versions in one trajectory of the batch", "1 to a few"),
     Metric("versions/share_mixed", "share", "trajectories with tokens of two or more versions", "> 0 if asynchronous"),
     Metric("versions/share_mixed_turns", "share", "turns with tokens of two or more versions", "> 0 if asynchronous"),
+    Metric(
+        "group/zero_variance_share",
+        "share",
+        "groups whose members all earned the same reward, so that their advantages are 0; absent for single rollouts",
+        "< 0.5; the rest is what is learned from",
+    ),
     # Actor.
     Metric("actor/loss", "loss", "actor loss, one token mean over the batch", "no level of its own; finite"),
     Metric("actor/grad_norm", "norm", "gradient norm of the actor before clipping", "steady; a jump precedes collapse"),
@@ -130,22 +136,6 @@ _ROWS = (
         "<= 1e-5 in fp32 if that version is the learner's own; else the policy's movement since",
     ),
     Metric("parity/newest_gap_max", "nats", "the largest such gap", "<= 1e-3 in fp32 if of the learner's own version"),
-    Metric(
-        "logprob_gap/same_version_abs_mean",
-        "nats",
-        "absolute gap of learner and engine log-probs, over trajectories sampled wholly by the learner's version",
-        "<= 1e-5 in fp32",
-        above=1e-3,
-        advice="engine and learner compute different models; check templates, positions, dropout and precision",
-    ),
-    Metric(
-        "logprob_gap/same_version_max",
-        "nats",
-        "the largest gap of learner and engine log-probs within the learner's own version",
-        "<= 1e-3 in fp32",
-        above=0.1,
-        advice="engine and learner compute different models; check templates, positions, dropout and precision",
-    ),
     # Critic and advantages.
     Metric("critic/loss", "reward^2", "squared error to the return before the fit, token mean", "falls, then follows"),
     Metric("critic/grad_norm", "norm", "gradient norm of the critic before clipping, mean over the K fits", "steady"),
@@ -170,13 +160,6 @@ _ROWS = (
     Metric(
         "wait/hold_s", "s", "clock time so far in which the learner held a batch for an old trajectory", "small share"
     ),
-    Metric(
-        "queue/size", "trajectories", "finished and not yet trained", "about one batch; growing means a slow learner"
-    ),
-    Metric("episodes/in_flight", "episodes", "leased and not yet committed", "near the configured number"),
-    Metric(
-        "engine/tokens_per_s", "tokens/s", "tokens sampled per second of the run's clock since the last step", "steady"
-    ),
     Metric("ledger/issued", "attempts", "attempts ever issued; equals the sum of the other ledger terms", "grows"),
     Metric("ledger/trained", "attempts", "attempts consumed by a finished step", "grows by batch_size a step"),
     Metric("ledger/queued", "attempts", "attempts committed and not yet trained", "about one batch"),
@@ -185,15 +168,6 @@ _ROWS = (
         "ledger/superseded", "attempts", "attempts that lost to another attempt of their sample", "0 without losses"
     ),
     Metric("ledger/dropped", "attempts", "attempts dropped, all reasons together", "< 5 % of ledger/issued"),
-    Metric(
-        "ledger/balance",
-        "attempts",
-        "issued minus every other term",
-        "0",
-        above=0.0,
-        below=0.0,
-        advice="an attempt was lost or counted twice: stop and report this bug",
-    ),
     Metric(
         "ledger/draws_given_up", "draws", "draws that used up their attempts, or kept too few valid members", "near 0"
     ),
@@ -206,7 +180,6 @@ _ROWS = (
     Metric("sft/lr", "per update", "learning rate of the warm start", "as configured"),
     Metric("value_pretraining/loss", "reward^2", "squared error to Monte-Carlo returns, token mean", "falls"),
     Metric("value_pretraining/explained_var", "1", "explained variance on held-out rollouts", "rises to a plateau"),
-    Metric("time/step_s", "s", "wall time of a learner step, waits included", "steady"),
     Metric("time/virtual_s", "s", "virtual time since the run began (inline runtime)", "grows"),
 )
 

@@ -34,6 +34,7 @@ from soliton.learner.step_metrics import (
     advantage_metrics,
     batch_metrics,
     critic_metrics,
+    group_metrics,
     staleness_of,
 )
 from soliton.models import Critic
@@ -116,6 +117,8 @@ class Learner:
             device=self.actor.model.device,
         )
         metrics = batch_metrics(batch, staleness_of(items))
+        if self.method.group_size > 1:
+            metrics |= group_metrics(batch)
         step = _Step(batch, metrics, torch.zeros_like(batch.rewards))
         values = self._first_critic_update(step)
         step.advantages = self.method.advantages(batch.packed(values))

@@ -50,6 +50,14 @@ def _turns_with_several_versions(trajectory: Trajectory) -> NDArray[np.bool_]:
     return np.bincount(turn, weights=changed) > 0
 
 
+def group_metrics(batch: Batch) -> Metrics:
+    """How many groups of a method that compares rollouts had nothing to compare (PAPER section 6, row grpo)."""
+    rewards: dict[int, set[float]] = {}
+    for trajectory in batch.trajectories:
+        rewards.setdefault(trajectory.attempt.draw, set()).add(trajectory.total_reward)
+    return {"group/zero_variance_share": float(np.mean([len(different) == 1 for different in rewards.values()]))}
+
+
 def staleness_of(items: Sequence[BatchItem]) -> list[int]:
     """Staleness of each item, as the store computed it at consumption."""
     return [item.staleness for item in items]

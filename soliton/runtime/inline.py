@@ -128,6 +128,7 @@ class InlineSegment:
             metrics = self._learner.finish_step()
             await self._clock.sleep_until(self._clock.now() + self._config.inline.critic_updates_s)
             self._batches += 1
+            metrics["ledger/draws_given_up"] = float(self._store.num_given_up)
             self._report(metrics, await self._store.status())
 
     async def _publish(self) -> Publication:

@@ -24,7 +24,7 @@ def test_no_name_is_in_the_table_twice():
 
 def test_every_metric_that_can_alarm_says_what_to_do():
     alarming = [metric for metric in METRICS.values() if metric.above is not None or metric.below is not None]
-    assert len(alarming) >= 8
+    assert len(alarming) >= 5
     assert all(metric.advice for metric in alarming)
 
 
@@ -56,8 +56,6 @@ def test_alarms_name_the_value_the_limit_and_the_advice():
         ("log_ratio/abs_mean", 0.1, 0.11),
         ("staleness/dropped_long_share", 0.2, 0.5),
         ("critic/explained_var", -0.5, -0.6),
-        ("ledger/balance", 0.0, 1.0),
-        ("ledger/balance", 0.0, -1.0),
     ],
 )
 def test_an_alarm_begins_just_past_its_limit(name, healthy, alarming):

@@ -147,3 +147,16 @@ def test_the_newest_gap_is_near_zero_for_tokens_that_the_policy_itself_sampled()
     metrics = one_step(target, [item(type(t)(**fields))])
     assert metrics["parity/newest_gap_max"] < 1e-5
     assert metrics["ratio/max"] == pytest.approx(1.0, abs=1e-4)
+
+
+def test_groups_with_nothing_to_compare_are_kept_and_counted():
+    rng = np.random.default_rng(0)
+    rewards = {0: (1.0, 1.0), 1: (0.0, 1.0), 2: (0.0, 0.0), 3: (0.0, 1.0)}
+    items = [
+        item(trajectory(rng, draw, sample=sample, reward=reward))
+        for draw, pair in rewards.items()
+        for sample, reward in enumerate(pair)
+    ]
+    metrics = one_step(learner(method("grpo", group_size=2)), items)
+    assert metrics["group/zero_variance_share"] == 0.5
+    assert "group/zero_variance_share" not in one_step(learner(), batch_of(0))
