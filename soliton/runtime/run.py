@@ -97,7 +97,9 @@ def run_stages(config: RunConfig, folder: RunFolder, view: RunView) -> int:
         save_model_folder(model, setup.tokenizer, folder.final)
         if trained[0].critic is not None:
             with atomic_folder(folder.final_critic) as target:
-                trained[0].critic.model.save(target, manifest={"step": trained[1].step})
+                trained[0].critic.model.save(
+                    target, manifest={"step": trained[1].step, "trained": trained[0].critic.trainable}
+                )
         if "eval" in config.stages:
             after = run.evaluate(model, "after")
     summary = _summary(config, folder, before, after, trained)

@@ -6,6 +6,7 @@ again. A stage that was interrupted begins again from its seed (`train` from its
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -91,9 +92,13 @@ class Stages:
             self._report("value_pretraining", epoch.epoch, metrics)
 
         result = pretrain_values(critic, corpus, config, seed=seed, progress=report)
-        policy = weights_sha256(published_state(model))
+        prompts = "\n".join(sorted({trajectory.prompt_id for trajectory in corpus}))
+        origin = {
+            "policy_sha256": weights_sha256(published_state(model)),
+            "prompts_sha256": hashlib.sha256(prompts.encode()).hexdigest(),
+        }
         with atomic_folder(done) as folder:
-            critic.save(folder, manifest={"policy_sha256": policy, **asdict(result)})
+            critic.save(folder, manifest={**origin, **asdict(result)})
         return critic
 
     def _rollouts(self, model: PreTrainedModel, name: str, count: int, seed: int) -> list[Trajectory]:
@@ -141,6 +146,10 @@ class Stages:
         learner = Learner(
             actor=model, critic=critic if method.critic is not None else None, method=method, config=config.learner
         )
+        if learner.critic is not None:
+            total = len(dict(learner.critic.model.named_parameters()))
+            names = learner.critic.trainable
+            self.view.note(f"the critic trains {len(names)} of its {total} parameters: {', '.join(names)}")
         training = InlineTraining(
             self.setup,
             learner,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from soliton.errors import ConfigError
+from soliton.models.critic import critic_manifest
 from soliton.runtime.run import refuse_other_config
 from soliton.runtime.run_folder import RunFolder
 from tests.invariants.calculator_runs import (
@@ -52,6 +53,12 @@ def test_versions_mix_inside_trajectories_and_the_ledger_is_right(reference: Pat
     places = ledger["trained"] + ledger["queued"] + ledger["in_flight"] + ledger["superseded"]
     assert ledger["issued"] == places + sum(ledger["dropped"].values())
     assert result["staleness"]["max"] <= result["staleness"]["bound"]
+
+
+def test_the_final_critic_lists_what_trained(reference: Path):
+    trained = critic_manifest(reference / "final_critic")["trained"]
+    assert {"value_head.weight", "backbone.layers.0.mlp.up_proj.weight"} <= set(trained)
+    assert not [name for name in trained if "attn" in name or "embed" in name or "norm" in name]
 
 
 def test_a_run_killed_five_times_ends_bit_equal_to_one_that_was_not(reference: Path, tmp_path: Path):  # fault J6
