@@ -1,5 +1,6 @@
 """What a stage leaves behind."""
 
+import hashlib
 import io
 from pathlib import Path
 
@@ -14,18 +15,12 @@ from tests.invariants.calculator_runs import WARM_START, small_run
 
 
 def test_a_pretrained_critic_says_which_policy_and_prompts_it_comes_from(tmp_path: Path):
-    small = {"num_rollouts": 160, "max_epochs": 1}
-    manifests = []
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        config = small_run(tmp_path / name, seed=seed, value_pretraining=small)
-        folder = RunFolder(tmp_path / name)
-        folder.create(config.to_toml())
-        model = load_causal_lm(WARM_START)
-        stages = Stages(make_setup(config, WARM_START), folder, PlainView(io.StringIO(), lambda: 0.0), lambda: 0.0)
-        stages.value_pretraining(model)
-        manifests.append(critic_manifest(folder.stages / "value_pretraining"))
-    first, again, other_seed = manifests
-    assert first == again
-    assert first["policy_sha256"] == other_seed["policy_sha256"] == weights_sha256(published_state(model))
-    assert first["prompts_sha256"] != other_seed["prompts_sha256"]
-    assert first["corpus_size"] == 160
+    config = small_run(tmp_path / "run", value_pretraining={"num_rollouts": 96, "max_epochs": 1})
+    setup, folder, model = make_setup(config, WARM_START), RunFolder(tmp_path / "run"), load_causal_lm(WARM_START)
+    folder.create(config.to_toml())
+    Stages(setup, folder, PlainView(io.StringIO(), lambda: 0.0), lambda: 0.0).value_pretraining(model)
+    manifest = critic_manifest(folder.stages / "value_pretraining")
+    prompts = "\n".join(sorted({setup.prompts.at(draw).id for draw in range(96)}))
+    assert manifest["policy_sha256"] == weights_sha256(published_state(model))
+    assert manifest["prompts_sha256"] == hashlib.sha256(prompts.encode()).hexdigest()
+    assert manifest["corpus_size"] == 96
