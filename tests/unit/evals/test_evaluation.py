@@ -1,39 +1,12 @@
-import numpy as np
 import pytest
 
 from soliton.evals.evaluation import Evaluation, evaluation_of, gain
-from soliton.types import AttemptId, Role, Status, Times, Trajectory
+from soliton.types import AttemptId, Trajectory
+from tests.fakes.trajectories import failed, trajectory
 
 
 def finished(draw: int, reward: float) -> Trajectory:
-    return Trajectory(
-        attempt=AttemptId(draw),
-        prompt_id=f"p{draw}",
-        status=Status.TERMINATED,
-        token_ids=[5, 6],
-        roles=[Role.OBSERVATION, Role.ACTION],
-        rollout_logprobs=[np.nan, -0.5],
-        versions=[-1, 0],
-        reward_positions=[1],
-        reward_values=[reward],
-        times=Times(0.0, 0.0, 1.0),
-    )
-
-
-def failed(draw: int) -> Trajectory:
-    return Trajectory(
-        attempt=AttemptId(draw),
-        prompt_id=f"p{draw}",
-        status=Status.FAILED,
-        reason="env_error",
-        token_ids=[],
-        roles=[],
-        rollout_logprobs=[],
-        versions=[],
-        reward_positions=[],
-        reward_values=[],
-        times=Times(0.0, 0.0, 1.0),
-    )
+    return trajectory(AttemptId(draw), prompt_id=f"p{draw}", reward_values=[reward])
 
 
 def test_a_prompt_is_solved_when_its_total_reward_reaches_one():
@@ -45,7 +18,7 @@ def test_a_prompt_is_solved_when_its_total_reward_reaches_one():
 
 def test_a_failure_of_the_world_is_no_result():  # fault F10
     with pytest.raises(ValueError, match=r"1 of 2 trajectories failed, first d1s0a0: env_error"):
-        evaluation_of([finished(0, 1.0), failed(1)])
+        evaluation_of([finished(0, 1.0), failed(AttemptId(1))])
 
 
 def test_a_gain_is_paired_by_prompt():

@@ -2,23 +2,12 @@ import numpy as np
 
 from soliton.runtime.controls import with_shuffled_rewards
 from soliton.store.store import BatchItem
-from soliton.types import AttemptId, Role, Status, Times, Trajectory
+from soliton.types import AttemptId
+from tests.fakes.trajectories import trajectory
 
 
 def item(draw: int, reward: float) -> BatchItem:
-    trajectory = Trajectory(
-        attempt=AttemptId(draw),
-        prompt_id=str(draw),
-        status=Status.TERMINATED,
-        token_ids=[1, 2, 3, 4],
-        roles=[Role.OBSERVATION, Role.ACTION, Role.ACTION, Role.TEMPLATE],
-        rollout_logprobs=[np.nan, -1.0, -2.0, np.nan],
-        versions=[-1, 0, 0, -1],
-        reward_positions=[2],
-        reward_values=[reward],
-        times=Times(0.0, 0.0, 1.0),
-    )
-    return BatchItem(trajectory, 0, 0, 0.0)
+    return BatchItem(trajectory(AttemptId(draw), prompt_id=str(draw), reward_values=[reward]), 0, 0, 0.0)
 
 
 def test_shuffling_permutes_total_rewards_and_changes_nothing_else():
