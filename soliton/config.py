@@ -28,6 +28,22 @@ GROUP_ALGORITHMS: dict[str, int] = {"grpo": 8, "grpo-dis": 8}
 """Preset group sizes, needed here to check the batch size without building the method."""
 
 
+CRITIC_KEYS = (
+    "gamma",
+    "policy_lambda",
+    "alpha",
+    "critic_lambda",
+    "critic_updates",
+    "critic_trainable",
+    "train_router",
+    "advantage_values",
+)
+"""`[method]` keys that only methods with a critic read."""
+DIS_ALGORITHMS = frozenset({"sao", "grpo-dis"})
+CLIP_KEYS = ("clip_low", "clip_high")
+"""`[method]` keys that only methods without DIS read."""
+
+
 class Table(BaseModel):
     """A table of the recipe: unknown keys are errors, values never change."""
 
@@ -195,7 +211,8 @@ class RunConfig(Table):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> RunConfig:
-        problems = [*_stage_problems(self), *_group_problems(self), *_sampling_problems(self), *_queue_problems(self)]
+        checks = (_stage_problems, _group_problems, _sampling_problems, _queue_problems, _unread_problems)
+        problems = [problem for check in checks for problem in check(self)]
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -257,6 +274,19 @@ def _group_problems(config: RunConfig) -> list[str]:
             "rollout per prompt; drop the key or use a group method such as 'grpo-dis'"
         )
     return problems
+
+
+def _unread_problems(config: RunConfig) -> list[str]:
+    """Keys that were changed and that the algorithm never reads: a knob that does nothing misleads."""
+    unread = CRITIC_KEYS if config.algorithm in GROUP_ALGORITHMS else ()
+    if config.algorithm in DIS_ALGORITHMS:
+        unread = (*unread, *CLIP_KEYS)
+    fields = type(config.method).model_fields
+    return [
+        f"method.{key}: got {getattr(config.method, key)!r}, but {config.algorithm!r} does not read it; drop the key"
+        for key in unread
+        if getattr(config.method, key) != fields[key].default
+    ]
 
 
 def _sampling_problems(config: RunConfig) -> list[str]:

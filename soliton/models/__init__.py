@@ -4,7 +4,7 @@ Importing this package does not import transformers; its functions do when they 
 """
 
 from soliton.models.critic import Critic, critic_manifest
-from soliton.models.frozen_prefix import FrozenPrefix, replay_frozen_prefix
+from soliton.models.frozen_prefix import FrozenPrefix
 from soliton.models.load import load_causal_lm, new_causal_lm
 from soliton.models.logprobs import token_logprobs
 from soliton.models.shift import outputs_after_last_token, outputs_before_tokens
@@ -24,7 +24,6 @@ __all__ = [
     "new_causal_lm",
     "outputs_after_last_token",
     "outputs_before_tokens",
-    "replay_frozen_prefix",
     "resolve_trainable",
     "tiny_qwen3_config",
     "tiny_qwen3_moe_config",

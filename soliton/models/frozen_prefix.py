@@ -8,8 +8,7 @@ the attention.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from soliton.models.critic import Critic
 
 
 class FrozenPrefix:
-    """Computes a critic's values; made by `replay_frozen_prefix`."""
+    """Computes a critic's values over the K fits of ONE batch; what it keeps goes with it."""
 
     def __init__(self, critic: Critic) -> None:
         self._critic = critic
@@ -47,7 +46,7 @@ class FrozenPrefix:
         if kept is not None and not torch.equal(kept[0], input_ids):
             raise ValueError(
                 f"micro-batch {micro_batch} came with other token ids than before; "
-                "use one replay_frozen_prefix per batch and one index per micro-batch"
+                "use one FrozenPrefix per batch and one index per micro-batch"
             )
         original: Callable[..., Any] = self._attention.forward
 
@@ -64,20 +63,6 @@ class FrozenPrefix:
             return self._critic.values(input_ids)
         finally:
             object.__delattr__(self._attention, "forward")
-
-    def clear(self) -> None:
-        """Forget everything kept."""
-        self._kept.clear()
-
-
-@contextmanager
-def replay_frozen_prefix(critic: Critic) -> Iterator[FrozenPrefix]:
-    """Reuse the frozen prefix within the block, which spans the K fits of ONE batch; the memory goes with the block."""
-    prefix = FrozenPrefix(critic)
-    try:
-        yield prefix
-    finally:
-        prefix.clear()
 
 
 def _frozen_first_attention(critic: Critic) -> nn.Module | None:

@@ -95,7 +95,7 @@ class InlineSegment:
         )
 
     def run(self, until_step: int) -> Boundary:
-        """Train until `until_step` steps are published (or the prompts are used up); returns the next boundary."""
+        """Train until `until_step` steps are published; returns the next boundary."""
         return self._clock.run(self._run(until_step))
 
     async def _run(self, until_step: int) -> Boundary:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers.utils.logging import disable_progress_bar
 
+from soliton.algorithms.build import build_method
 from soliton.config import RunConfig, load_config
 from soliton.errors import ConfigError, RunError
 from soliton.evals.evaluation import Evaluation, gain
@@ -89,7 +90,10 @@ def run_stages(config: RunConfig, folder: RunFolder, view: RunView) -> int:
     if "sft" in config.stages:
         model = run.sft(model)
     if "value_pretraining" in config.stages:
-        critic = run.value_pretraining(model)
+        if "train" in config.stages and not uses_pretrained_critic(config):
+            view.note(f"value pretraining is left out: {config.algorithm!r} uses no pretrained critic")
+        else:
+            critic = run.value_pretraining(model)
     if "eval" in config.stages:
         before = run.evaluate(model, "before")
     if "train" in config.stages:
@@ -109,6 +113,12 @@ def run_stages(config: RunConfig, folder: RunFolder, view: RunView) -> int:
         draw_curves([folder.path], folder.path / "curves.png")
     view.finish(_verdict(summary, folder))
     return 0
+
+
+def uses_pretrained_critic(config: RunConfig) -> bool:
+    """Whether the algorithm starts from the critic that value pretraining makes."""
+    critic = build_method(config.algorithm, config.method).critic
+    return critic is not None and critic.pretrained
 
 
 def refuse_other_config(folder: RunFolder, config: RunConfig) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from soliton.errors import RunError
 from soliton.learner.learner import Learner
 from soliton.metrics import alarms
 from soliton.report.view import RunView
@@ -65,11 +64,7 @@ class InlineTraining:
             segment = InlineSegment(self._setup, self._learner, boundary, self._on_step)
             until = self._next_stop(boundary.step)
             boundary = segment.run(until)
-            if boundary.step < until:
-                raise RunError(
-                    f"step {boundary.step}: the prompts are used up before train.steps = {config.train.steps}; raise "
-                    "env.num_prompts or lower train.steps"
-                )
+            assert boundary.step == until, "the prompts of a run never end"
             if config.eval.every_steps and self._is_due(boundary.step, config.eval.every_steps):
                 self._evaluate_now(boundary)  # before the checkpoint: a resumed run never evaluates this step again
             if self._is_due(boundary.step, config.checkpoint.every_steps):

@@ -70,7 +70,7 @@ def generate(engine, *requests):
     return asyncio.run(main())
 
 
-def test_every_token_has_a_logprob_and_a_version(new_engine):  # fault B6, C8
+def test_every_token_has_a_logprob_and_a_version(new_engine):  # fault C8
     engine = new_engine()
     (done,) = generate(engine, request(new=9))
     assert done.finish_reason == "length"

@@ -1,4 +1,4 @@
-"""Engine and learner compute the same log-probs, whatever else is in the batch (faults C1, C2, C4, C13)."""
+"""Engine and learner compute the same log-probs, whatever else is in the batch (faults C1, C4, C13)."""
 
 from __future__ import annotations
 

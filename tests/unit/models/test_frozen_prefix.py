@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from soliton.models import Critic, freeze, replay_frozen_prefix, resolve_trainable
+from soliton.models import Critic, FrozenPrefix, freeze, resolve_trainable
 
 from .conftest import make_model
 
@@ -37,8 +37,8 @@ def test_values_and_weights_are_bit_equal_with_and_without_replay(critics, batch
     names = resolve_trainable(plain, trainable)
     expected = fit(plain, names, batches, lambda _, ids: plain.values(ids))
     freeze(replayed, names)
-    with replay_frozen_prefix(replayed) as prefix:
-        actual = fit(replayed, names, batches, prefix.values)
+    prefix = FrozenPrefix(replayed)
+    actual = fit(replayed, names, batches, prefix.values)
     for ours, theirs in zip(actual, expected, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
@@ -55,9 +55,9 @@ def test_the_first_attention_runs_once_per_micro_batch_and_the_others_in_every_f
     calls = count_calls(critic)
     names = resolve_trainable(critic, "mlp")
     freeze(critic, names)
-    with replay_frozen_prefix(critic) as prefix:
-        assert prefix.active
-        fit(critic, names, batches, prefix.values, fits=3)
+    prefix = FrozenPrefix(critic)
+    assert prefix.active
+    fit(critic, names, batches, prefix.values, fits=3)
     assert (calls.count(0), calls.count(1)) == (2, 6)
 
 
@@ -74,9 +74,9 @@ def test_nothing_is_reused_when_something_below_trains(critics, batches, extra):
     calls = count_calls(critic)
     names = [*resolve_trainable(critic, "mlp"), extra]
     freeze(critic, names)
-    with replay_frozen_prefix(critic) as prefix:
-        assert not prefix.active
-        fit(critic, names, batches, prefix.values, fits=3)
+    prefix = FrozenPrefix(critic)
+    assert not prefix.active
+    fit(critic, names, batches, prefix.values, fits=3)
     assert calls.count(0) == 6
 
 
@@ -85,9 +85,9 @@ def test_a_deeper_frozen_prefix_still_gives_the_same_values(critics, batches):
     names = [name for name in resolve_trainable(plain, "mlp") if ".layers.0." not in name]
     expected = fit(plain, names, batches, lambda _, ids: plain.values(ids))
     freeze(replayed, names)
-    with replay_frozen_prefix(replayed) as prefix:
-        assert prefix.active
-        actual = fit(replayed, names, batches, prefix.values)
+    prefix = FrozenPrefix(replayed)
+    assert prefix.active
+    actual = fit(replayed, names, batches, prefix.values)
     assert all(torch.equal(a, b) for a, b in zip(actual[0], expected[0], strict=True))
 
 
@@ -95,39 +95,31 @@ def test_the_critic_is_itself_again_after_each_call(critics, batches):
     critic, _ = critics
     freeze(critic, resolve_trainable(critic, "mlp"))
     attention = critic.backbone.layers[0].self_attn
-    with replay_frozen_prefix(critic) as prefix:
-        prefix.values(0, batches[0])
-        assert "forward" not in vars(attention)
-        other = (batches[0] + 1) % 40
-        assert not torch.equal(critic.values(other), torch.ones_like(other))
+    prefix = FrozenPrefix(critic)
+    prefix.values(0, batches[0])
+    assert "forward" not in vars(attention)
+    other = (batches[0] + 1) % 40
+    assert not torch.equal(critic.values(other), torch.ones_like(other))
     assert set(dict(critic.named_parameters())) == set(dict(critics[1].named_parameters()))
 
 
 def test_an_index_that_comes_with_other_tokens_is_refused(critics, batches):
     critic, _ = critics
     freeze(critic, resolve_trainable(critic, "mlp"))
-    with replay_frozen_prefix(critic) as prefix:
-        prefix.values(0, batches[0])
-        with pytest.raises(ValueError, match="micro-batch 0"):
-            prefix.values(0, batches[1])
-        changed = batches[0].clone()
+    prefix = FrozenPrefix(critic)
+    prefix.values(0, batches[0])
+    with pytest.raises(ValueError, match="micro-batch 0"):
+        prefix.values(0, batches[1])
+    changed = batches[0].clone()
+    prefix.values(1, changed)
+    changed[0, 0] = (changed[0, 0] + 1) % 40
+    with pytest.raises(ValueError, match="micro-batch 1"):
         prefix.values(1, changed)
-        changed[0, 0] = (changed[0, 0] + 1) % 40
-        with pytest.raises(ValueError, match="micro-batch 1"):
-            prefix.values(1, changed)
 
 
 def test_a_backbone_built_in_another_way_is_simply_not_replayed(critics, batches):
     critic, _ = critics
     freeze(critic, resolve_trainable(critic, "mlp"))
     del critic.backbone.layers
-    with replay_frozen_prefix(critic) as prefix:
-        assert not prefix.active
-
-
-def test_the_block_frees_what_it_kept(critics, batches):
-    critic, _ = critics
-    freeze(critic, resolve_trainable(critic, "mlp"))
-    with replay_frozen_prefix(critic) as prefix:
-        prefix.values(0, batches[0])
-    prefix.values(0, batches[1])
+    prefix = FrozenPrefix(critic)
+    assert not prefix.active
