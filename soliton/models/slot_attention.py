@@ -14,6 +14,7 @@ Guarantees: a token attends to the tokens of its own slot at positions <= its ow
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import types
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad, rms_norm, scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
 from soliton.errors import ConfigError
@@ -185,6 +186,7 @@ def slot_model(model: PreTrainedModel) -> PreTrainedModel:
         )
     for part in (own, own.base_model):
         _call_directly(part)
+    _fuse_norms(own)
     layers = getattr(own.base_model, "layers", None)
     if layers is not None and hasattr(layers[-1], "mlp"):
         _spare_extension_tokens(layers[-1], layers[-1].mlp)
@@ -219,3 +221,19 @@ def _call_directly(model: nn.Module) -> None:
     engine gives every argument under its present name and collects nothing.
     """
     model.forward = types.MethodType(inspect.unwrap(type(model).forward), model)
+
+
+@torch.no_grad()
+def _fuse_norms(model: nn.Module) -> None:
+    """Compute RMS norms with torch's one call instead of eight small ones: 6 % of a tick of a tiny model.
+
+    Only where it is the same function: a norm that gives other numbers on a probe (one that scales by 1 + weight, or
+    rounds in lower precision) keeps its own code.
+    """
+    for module in model.modules():
+        weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", None)
+        if isinstance(weight, Tensor) and isinstance(eps, float):
+            fused = functools.partial(rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps)
+            probe = torch.linspace(-3, 2, 2 * len(weight), dtype=weight.dtype, device=weight.device).view(2, -1)
+            if torch.allclose(module(probe), fused(probe), rtol=1e-6, atol=1e-7):
+                module.forward = fused
