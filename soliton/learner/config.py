@@ -21,7 +21,7 @@ class _AdamWConfig(BaseModel):
     grad_clip: float = Field(default=1.0, gt=0)
     """Largest global L2 norm of a gradient; larger ones are scaled down to it (PAPER section 7, a choice)."""
     betas: Betas = (0.9, 0.95)
-    """AdamW decay rates of the first and second moment (the usual pair for language models; PROTOTYPE B)."""
+    """AdamW decay rates of the first and second moment (the usual pair for language models)."""
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW decoupled decay per update, times the learning rate; 0 = none (the paper gives none)."""
     micro_batch_tokens: int = Field(default=1024, ge=1)
@@ -35,7 +35,7 @@ class LearnerConfig(_AdamWConfig):
 
     actor_lr: float = Field(default=1e-4, ge=0)
     """Learning rate of the actor per update. Default: the demo's 0.3M model, which stagnates at 2e-4 and collapses at
-    3e-4 (PROTOTYPE 0); the paper uses 1e-6 at 30B. 0 keeps the actor still (a negative control)."""
+    3e-4 (in a prototype); the paper uses 1e-6 at 30B. 0 keeps the actor still (a negative control)."""
     critic_lr: float = Field(default=1e-3, ge=0)
     """Learning rate of the critic per update. Default: the demo's; the paper uses 5e-6 at 30B, five times its actor's.
     Not read by methods without a critic."""
@@ -60,7 +60,7 @@ class SftConfig(_AdamWConfig):
     lr_schedule: Literal["cosine", "constant"] = "cosine"
     """After the rise: "cosine" falls to 0 at the last update, "constant" stays."""
     batch_size: int = Field(default=64, ge=1)
-    """Demonstrations per update (PROTOTYPE A)."""
+    """Demonstrations per update. The demo uses 16: the number of updates counts more (docs/lab-notes.md)."""
     epochs: int = Field(default=1, ge=1)
     """Passes over the demonstrations, each in a new seeded order (the paper: 3 over its maths data)."""
 
@@ -69,7 +69,7 @@ class ValuePretrainingConfig(_AdamWConfig):
     """Settings of `soliton.learner.value_pretraining.pretrain_values`."""
 
     lr: float = Field(default=1e-3, gt=0)
-    """Learning rate, constant after the rise (PROTOTYPE B; the paper gives none)."""
+    """Learning rate, constant after the rise (a choice; the paper gives none)."""
     lr_warmup_updates: int = Field(default=0, ge=0)
     """Updates over which the learning rate rises linearly; 0 = at once."""
     batch_size: int = Field(default=64, ge=1)

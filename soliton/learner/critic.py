@@ -1,7 +1,7 @@
 """The critic's updates: each is one optimiser step over the whole batch; the first one's forward gives the values.
 
 Owns the critic and its optimiser. What lies below the first trained projection is computed once per batch and reused by
-the K fits (SPEED.md section 3). Guarantees: what is frozen is out of the optimiser and its hash never changes.
+the K fits. Guarantees: what is frozen is out of the optimiser and its hash never changes.
 """
 
 from __future__ import annotations

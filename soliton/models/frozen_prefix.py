@@ -1,9 +1,9 @@
-"""Reuse what lies below the critic's first trained projection over the K fits of one batch (SPEED section 3).
+"""Reuse what lies below the critic's first trained projection over the K fits of one batch.
 
 With the default allow-list the embeddings, layer 0's input norm and its attention are frozen, so the output of that
 attention is the same in every fit. It is computed once per micro-batch and kept until the batch is done. Values are
-bit-identical with and without; on the 2-layer demo model this saves about a fifth of a fit, on L layers about 1/L of
-the attention.
+bit-identical with and without; on the 2-layer demo model this saves 11 % of each fit after the first
+(docs/lab-notes.md).
 """
 
 from __future__ import annotations

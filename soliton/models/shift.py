@@ -1,8 +1,8 @@
 """The one place where a position is paired with the token after it (faults A10, C1).
 
 A causal model reads tokens 0..t-1 and its output AT POSITION t-1 speaks about token t: the distribution that token t
-is drawn from, and the value of the prefix before it. So token t's log-prob and V come from the output at t-1, and the
-value of the state after the last token comes from the output at that token itself. Nobody else slices by one.
+is drawn from, and the value of the prefix before it. So token t's log-prob and V come from the output at t-1. Nobody
+else slices by one.
 """
 
 from __future__ import annotations
@@ -35,25 +35,3 @@ def outputs_before_tokens(outputs: Tensor, token_mask: Tensor) -> Tensor:
         raise ValueError(f"the first token of rows {first} is masked, but nothing precedes it that could predict it")
     rows, columns = token_mask.nonzero(as_tuple=True)
     return outputs[rows, columns - 1]
-
-
-def outputs_after_last_token(outputs: Tensor, lengths: Tensor) -> Tensor:
-    """Pick the output at each row's last token: for values, V of the state after it (the bootstrap value).
-
-    Args:
-        outputs: [B, L, ...].
-        lengths: int64 [B], tokens of each row without padding, in [1, L].
-
-    Returns:
-        [B, ...].
-
-    Raises:
-        ValueError: another number of lengths than rows, or a length outside [1, L].
-    """
-    if lengths.dim() != 1 or outputs.dim() < 2 or len(lengths) != len(outputs):
-        raise ValueError(
-            f"lengths must be [B] for outputs [B, L, ...], got {tuple(lengths.shape)} for {tuple(outputs.shape)}"
-        )
-    if bool(((lengths < 1) | (lengths > outputs.shape[1])).any()):
-        raise ValueError(f"lengths must be in [1, {outputs.shape[1]}], got {lengths.tolist()}")
-    return outputs[torch.arange(len(outputs), device=outputs.device), lengths - 1]

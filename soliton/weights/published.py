@@ -47,7 +47,7 @@ _plans: WeakKeyDictionary[nn.Module, dict[str, _View]] = WeakKeyDictionary()
 
 
 def published_state(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Copy the weights of `model` out under their checkpoint names (DESIGN section 3).
+    """Copy the weights of `model` out under their checkpoint names.
 
     Returns:
         Contiguous tensors on the model's device, detached and independent of the model: training on does not change

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from soliton.models import outputs_after_last_token, outputs_before_tokens
+from soliton.models import outputs_before_tokens
 
 INDEX_CRITIC = torch.arange(6.0).expand(2, 6)
 """Outputs of a fake critic that returns its own position."""
@@ -51,13 +51,3 @@ def test_outputs_that_do_not_match_their_mask_are_refused(outputs, mask, message
 
 def test_an_empty_mask_picks_nothing():
     assert outputs_before_tokens(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.bool)).shape == (0, 4)
-
-
-def test_the_bootstrap_value_is_the_output_at_the_last_token_itself():
-    assert outputs_after_last_token(INDEX_CRITIC, torch.tensor([6, 2])).tolist() == [5, 1]
-
-
-@pytest.mark.parametrize("lengths", [[0, 1], [1, 7], [1]])
-def test_lengths_outside_the_rows_are_refused(lengths):
-    with pytest.raises(ValueError, match="lengths"):
-        outputs_after_last_token(INDEX_CRITIC, torch.tensor(lengths))
