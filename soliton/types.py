@@ -327,11 +327,13 @@ class Lease(msgspec.Struct, frozen=True):
         attempt: what to try.
         issued_s: clock time of the lease.
         version: newest published version at that moment: no token of the attempt can be older.
+        holder: who asked for it (a worker's name), so that the work of a dead worker is known; "" if nobody said.
     """
 
     attempt: AttemptId
     issued_s: float
     version: int
+    holder: str = ""
 
 
 class Ledger(msgspec.Struct, frozen=True):

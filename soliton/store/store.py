@@ -32,36 +32,54 @@ class BatchItem(msgspec.Struct, frozen=True, eq=False):
     queued_s: float
 
 
+class Waiting(msgspec.Struct, frozen=True):
+    """Somebody who cannot go on.
+
+    Attributes:
+        reason: what for, with numbers.
+        for_s: seconds since this wait began.
+    """
+
+    reason: str
+    for_s: float
+
+
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What the store knows, for metrics, alarms and `why am I blocked`.
 
     Attributes:
         step: learner steps published so far.
-        version: newest published version.
+        version: newest published version; -1 before the first one.
+        batches: batches consumed, those included that moved only the critic.
         ledger: where every issued attempt is.
         admission_wait_s: time in which at least one lease call waited at the admission limit.
         batch_wait_s: time in which `take` waited for a full batch.
         hold_wait_s: time in which `take` waited for an old trajectory (`when_too_old = "wait"`).
         dropped_by_length_decile: attempts dropped as stale, by decile of their length among all committed (10 counts);
             a rising tail is a length bias.
-        waiting: role -> reason, for each caller blocked right now.
+        num_given_up: draws given up: too many failed attempts, or too few valid members.
+        queued_bytes: payload bytes of the trajectories queued.
+        waiting: role ("rollouts", "learner") -> what it waits for, for each that is blocked right now.
     """
 
     step: int
     version: int
+    batches: int
     ledger: Ledger
     admission_wait_s: float
     batch_wait_s: float
     hold_wait_s: float
     dropped_by_length_decile: tuple[int, ...]
-    waiting: dict[str, str]
+    num_given_up: int
+    queued_bytes: int
+    waiting: dict[str, Waiting]
 
 
 class Store(Protocol):
-    """Execution is at-least-once, consumption exactly once."""
+    """Execution is at-least-once, consumption exactly once. Every call may be repeated after a lost answer."""
 
-    async def lease(self, limit: int) -> list[Lease]:
-        """Up to `limit` attempts to run now; waits at the admission limit until at least one is free.
+    async def lease(self, limit: int, holder: str = "") -> list[Lease]:
+        """Up to `limit` attempts to run now; waits for the first policy, and at the admission limit.
 
         An empty list means that the run is over: no draw is left, or `close` was called.
         """
@@ -78,12 +96,17 @@ class Store(Protocol):
     async def take(self) -> list[BatchItem]:
         """One full batch for the learner, oldest version first; waits until it is full. [] when the run is over.
 
-        Staleness is checked here. Taken trajectories count as queued until `finish_step`.
+        Staleness is checked here. Taken trajectories count as queued until `finish_step`; until then another call
+        gives the same batch again.
         """
         ...
 
     async def finish_step(self, trained: list[AttemptId], publication: Publication | None) -> None:
-        """The learner is done with a batch; `publication` is None where the actor did not move."""
+        """The learner is done with a batch; `publication` is None where the actor did not move.
+
+        Without a batch (`trained` empty) it publishes the first policy, or the newest one again under a new version
+        (same step, same hash): what a resumed learner does. Repeating the last call changes nothing.
+        """
         ...
 
     async def status(self) -> StoreStatus:
