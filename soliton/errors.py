@@ -24,6 +24,10 @@ class RunError(SolitonError):
     """The run stops here: going on would give wrong or dishonest results. The message names step and numbers."""
 
 
+class StorageFullError(RunError):
+    """No space is left where the store writes. Nothing was recorded: the same call works once there is space."""
+
+
 class WorldError(SolitonError):
     """A failure of the world, turned into data at one boundary (`soliton.rollout.episode`).
 

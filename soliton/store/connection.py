@@ -1,0 +1,186 @@
+"""One caller's side of the conversation with a hub: requests, patience, checked answers.
+
+Does not know what a call means. Guarantees: an answer comes from this run's hub, is no larger than allowed and decodes
+to what was expected; nothing waits for ever on a hub that is gone, and everything waits on one that is full.
+
+Patience, by kind of failure (fault K1):
+
+    no connection, reset, no whole answer in time   the hub is gone: again with growing pauses, until `gone_after_s`
+                                                    have passed since the first of them; then `HubGoneError`
+    408, 429, 503, 507 (late, full, busy, disk)     the hub is there: again when it says, for as long as it takes
+    any other refusal                               never again: raised here as the store raised it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import aiohttp
+import numpy as np
+
+from soliton.errors import RunError
+from soliton.store import wire
+from soliton.store.codec import decode_record, encode_record
+from soliton.store.limits import ClientLimits
+from soliton.types import Clock, stable_seed
+
+Answer = TypeVar("Answer")
+Request = Callable[[float], Any]
+"""The body of a request, given how long the hub may wait before it answers; a record, or a list of encoded ones."""
+
+WAIT_STATUSES = frozenset({408, 429, 503, 507})
+PROBE_WAIT_S = 1.0
+"""Longest wait that is asked of a hub that does not answer, so that a dead one is noticed soon."""
+PAUSES_S = (0.05, 1.0)
+"""First and longest pause between two tries; each is twice the one before, times a random factor from 0.5 to 1.5."""
+MAX_FAILURE_BYTES = 2**16
+
+_log = logging.getLogger(__name__)
+
+
+class HubGoneError(RunError):
+    """Nobody answered at the hub's address for as long as patience lasts."""
+
+
+class HubConnection:
+    """Requests to one hub; it opens as many connections as there are calls at once.
+
+    Args:
+        url: `http://HOST:PORT` of the hub.
+        token: of the run.
+        run_id: of the run.
+        name: of the caller; its jitter depends on it.
+        clock: real time.
+        limits: patience and sizes.
+    """
+
+    def __init__(self, url: str, token: str, run_id: str, name: str, clock: Clock, limits: ClientLimits) -> None:
+        self._url = url.rstrip("/")
+        self._run_id = run_id
+        self._clock = clock
+        self._limits = limits
+        self._headers = {"Authorization": f"Bearer {token}", wire.RUN_HEADER: run_id, "Content-Type": wire.MEDIA_TYPE}
+        self._session: aiohttp.ClientSession | None = None
+        self._jitter = np.random.Generator(np.random.PCG64(stable_seed(0, "hub connection", run_id, name)))
+        self._failing_since: float | None = None
+        self._waiting_since: float | None = None
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask(self, path: str, kind: type[Answer], request: Request | None = None, wait_s: float = 0.0) -> Answer:
+        """The hub's answer to a request (GET without one); asks again while it says "nothing yet".
+
+        Raises:
+            HubGoneError: nobody answers.
+            ValueError: the store found the request invalid.
+            RunError: the hub or its store refused, or what answers is not this run's hub.
+        """
+        pause_s = PAUSES_S[0]
+        while True:
+            asked_s = wait_s if self._failing_since is None else min(wait_s, PROBE_WAIT_S)
+            try:
+                async with asyncio.timeout(asked_s + self._answer_s()):
+                    status, headers, body = await self._send(path, None if request is None else request(asked_s))
+            except (aiohttp.ClientError, OSError, EOFError) as error:  # a timeout is an OSError
+                await self._pause(pause_s, error)
+                pause_s = min(2 * pause_s, PAUSES_S[1])
+                continue
+            self._failing_since = None
+            if status in WAIT_STATUSES:
+                await self._wait_for_room(headers.get("retry-after", ""), _failure(body).message)
+                continue
+            self._note_room()
+            if status >= 300:
+                where = (
+                    "" if status in (409, 422) else f"{self._url}{path} answered {status}"
+                )  # those are the store's words
+                raise _failure(body).error(where)
+            if headers.get(wire.RUN_HEADER) != self._run_id:
+                raise RunError(
+                    f"{self._url} answered as run {headers.get(wire.RUN_HEADER)!r}, this is run {self._run_id!r}; "
+                    "another program has taken the hub's port"
+                )
+            if status != 204:
+                return self._decode(body, kind, path)
+
+    async def _send(self, path: str, request: Any) -> tuple[int, Any, bytes]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=None),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+            )
+        data = None if request is None else encode_record(request)
+        async with self._session.request(
+            "GET" if data is None else "POST",
+            self._url + path,
+            data=data,
+            headers=self._headers,
+            allow_redirects=False,
+        ) as response:
+            limit = self._limits.max_answer_bytes if response.status < 300 else MAX_FAILURE_BYTES
+            size = response.content_length or 0
+            if size > limit:
+                raise RunError(f"{self._url}{path} answered {response.status} with {size} bytes, allowed are {limit}")
+            body = await response.content.readexactly(size)
+            return response.status, response.headers, body
+
+    def _answer_s(self) -> float:
+        """Time for an answer; no more than patience has left once the hub fails to answer."""
+        if self._failing_since is None:
+            return self._limits.answer_s
+        left = self._failing_since + self._limits.gone_after_s - self._clock.now()
+        return min(self._limits.answer_s, max(left, PAUSES_S[1]))
+
+    async def _pause(self, pause_s: float, error: Exception) -> None:
+        now = self._clock.now()
+        if self._failing_since is None:
+            self._failing_since = now
+        left = self._failing_since + self._limits.gone_after_s - now
+        if left <= 0:
+            raise HubGoneError(
+                f"no answer from the hub at {self._url} for {now - self._failing_since:.1f} s "
+                f"({type(error).__name__}: {error}); its process has ended or hangs"
+            ) from error
+        await self._clock.sleep_until(now + min(pause_s * self._jitter.uniform(0.5, 1.5), left))
+
+    async def _wait_for_room(self, retry_after: str, reason: str) -> None:
+        now = self._clock.now()
+        if self._waiting_since is None:
+            self._waiting_since = now
+            _log.warning("waiting: the hub at %s says: %s", self._url, reason)
+        await self._clock.sleep_until(now + _seconds(retry_after) * self._jitter.uniform(1.0, 1.25))
+
+    def _note_room(self) -> None:
+        if self._waiting_since is not None:
+            _log.info("going on after %.1f s of waiting", self._clock.now() - self._waiting_since)
+            self._waiting_since = None
+
+    def _decode(self, body: bytes, kind: type[Answer], path: str) -> Answer:
+        try:
+            return decode_record(body, kind)
+        except ValueError as error:
+            raise RunError(f"{self._url}{path} answered with something invalid: {error}") from error
+
+
+def _seconds(retry_after: str) -> float:
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        return 1.0
+    return min(max(seconds, 0.01), 60.0) if math.isfinite(seconds) else 1.0
+
+
+def _failure(body: bytes) -> wire.Failure:
+    try:
+        return decode_record(body, wire.Failure)
+    except ValueError:
+        return wire.Failure("RunError", body[:200].decode("ascii", "replace"))
