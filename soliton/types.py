@@ -85,6 +85,8 @@ class DropReason(enum.StrEnum):
     """Fewer than two members of its group were valid."""
     ROLLED_BACK = "rolled_back"
     """Sampled by a version that is not an ancestor of the resumed checkpoint."""
+    DAMAGED = "damaged"
+    """Its stored bytes were no longer those that were written."""
 
 
 RETRIED_REASONS = frozenset(DropReason) - {DropReason.GROUP_TOO_SMALL}

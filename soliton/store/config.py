@@ -32,6 +32,9 @@ class StoreConfig(BaseModel):
     num_draws: int | None = Field(default=None, ge=0)
     """Length of the prompt stream; None is endless. A remainder that cannot fill a batch is never trained."""
 
+    max_queued_bytes: int | None = Field(default=None, ge=1)
+    """Payload bytes of queued trajectories at which rollouts wait once a full batch is ready; None is no limit."""
+
     @model_validator(mode="after")
     def _check_combinations(self) -> StoreConfig:
         if self.batch_size % self.group_size:

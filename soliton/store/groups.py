@@ -20,7 +20,8 @@ class Sample(msgspec.Struct):
 
     Attributes:
         next_attempt: number of the attempt to be issued next.
-        tries: attempts that failed or were dropped; those presumed lost do not count, nobody knows how they went.
+        tries: attempts that failed or were dropped as too old; those presumed lost do not count, nobody knows how they
+            went, nor those rolled back or damaged later.
         waiting: an attempt may be issued now.
         in_flight: attempts issued and not yet heard of; more than one only after one was presumed lost.
         accepted: the attempt whose commit won, if any.
@@ -66,11 +67,11 @@ class Sample(msgspec.Struct):
         self.waiting = self.waiting or not self.in_flight
         return []
 
-    def reopen(self, max_attempts: int) -> None:
+    def reopen(self, max_attempts: int, *, uses_a_try: bool = True) -> None:
         """The accepted attempt was dropped: wait for the next one, or give up after the last try."""
         assert self.accepted is not None
         self.accepted = None
-        self.tries += 1
+        self.tries += uses_a_try
         self.waiting = self.tries < max_attempts
 
     def _settle(self) -> list[int]:

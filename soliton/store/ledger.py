@@ -4,109 +4,143 @@ Owns attempts, not draws: it neither decides what is issued again nor what is to
 along the arrows, is counted once whatever is repeated, and no container has a limit at which it forgets (fault G3).
 
     issue -> in flight -> queued -> taken -> trained
-                |   |         +-> dropped (stale, group_too_small, rolled_back)
+                |   |         +-> dropped (stale, group_too_small, rolled_back, damaged)
                 |   +-> superseded
                 +-> dropped (every other reason)
 """
 
 from __future__ import annotations
 
-import msgspec
-
-from soliton.errors import RunError
+from soliton.store.changes import (
+    Accepted,
+    Change,
+    Dropped,
+    Failed,
+    Issued,
+    Queued,
+    Superseded,
+    Taken,
+    Trained,
+    index_record,
+)
 from soliton.store.store import CommitAck
 from soliton.types import AttemptId, DropReason, Lease, Ledger, Trajectory
 
-STORE_REASONS = frozenset({DropReason.STALE, DropReason.GROUP_TOO_SMALL, DropReason.ROLLED_BACK})
+STORE_REASONS = frozenset({DropReason.STALE, DropReason.GROUP_TOO_SMALL, DropReason.ROLLED_BACK, DropReason.DAMAGED})
 """Reasons that only the store gives, to attempts that it had accepted before."""
 
 
-class Queued(msgspec.Struct, frozen=True, eq=False):
-    """An accepted trajectory.
+class AttemptBook:
+    """The attempts that are not over. What is over leaves through `changes` and is remembered by the store.
 
     Attributes:
-        committed_s: clock time at which it came.
-        versions: the distinct versions of its action tokens, oldest first.
+        changes: what happened since somebody last emptied it.
+        queued_bytes: payload of what is queued or taken.
     """
 
-    trajectory: Trajectory
-    committed_s: float
-    versions: tuple[int, ...]
-
-
-class AttemptBook:
-    """The containers. Attempts that are over are remembered by id, so that a repeated commit finds its answer."""
-
     def __init__(self) -> None:
-        self.num_issued = 0
         self.in_flight: dict[AttemptId, Lease] = {}
         self.queued: dict[AttemptId, Queued] = {}
-        self.taken: dict[AttemptId, Queued] = {}
-        self.trained: dict[AttemptId, None] = {}
-        self.superseded: dict[AttemptId, None] = {}
-        self.dropped: dict[DropReason, dict[AttemptId, None]] = {reason: {} for reason in DropReason}
+        self.taken: dict[AttemptId, Taken] = {}
+        self.queued_bytes = 0
+        self.changes: list[Change] = []
 
     def issue(self, lease: Lease) -> None:
         """A lease was given."""
         assert lease.attempt not in self.in_flight
-        self.num_issued += 1
         self.in_flight[lease.attempt] = lease
+        self.changes.append(Issued(lease))
 
-    def accept(self, trajectory: Trajectory, committed_s: float) -> None:
+    def accept(self, trajectory: Trajectory, committed_s: float) -> Queued:
         """In flight -> queued."""
         del self.in_flight[trajectory.attempt]
-        versions = tuple(sorted(set(trajectory.versions[trajectory.action_mask].tolist())))
-        self.queued[trajectory.attempt] = Queued(trajectory, committed_s, versions)
+        queued = index_record(trajectory, committed_s)
+        self.put(queued)
+        self.changes.append(Accepted(queued, trajectory))
+        return queued
 
-    def fail(self, attempt: AttemptId, reason: DropReason) -> None:
+    def put(self, queued: Queued) -> None:
+        """Into the queue, unannounced: what was loaded, or undone."""
+        self.queued[queued.attempt] = queued
+        self.queued_bytes += queued.num_bytes
+
+    def fail(self, trajectory: Trajectory, reason: DropReason, committed_s: float) -> None:
         """In flight -> dropped."""
-        del self.in_flight[attempt]
-        self.dropped[reason][attempt] = None
+        del self.in_flight[trajectory.attempt]
+        self.changes.append(Failed(trajectory, reason, committed_s))
 
     def supersede(self, attempt: AttemptId) -> None:
         """In flight -> superseded: another attempt decided its sample."""
         del self.in_flight[attempt]
-        self.superseded[attempt] = None
+        self.changes.append(Superseded(attempt))
 
-    def drop(self, attempt: AttemptId, reason: DropReason) -> Trajectory:
+    def drop(self, attempt: AttemptId, reason: DropReason) -> Queued:
         """Queued -> dropped."""
         assert reason in STORE_REASONS
-        self.dropped[reason][attempt] = None
-        return self.queued.pop(attempt).trajectory
-
-    def take(self, attempt: AttemptId) -> Queued:
-        """Queued -> taken."""
         queued = self.queued.pop(attempt)
-        self.taken[attempt] = queued
+        self.queued_bytes -= queued.num_bytes
+        self.changes.append(Dropped(attempt, reason))
         return queued
 
-    def train(self, attempt: AttemptId) -> None:
+    def take(self, taken: Taken) -> None:
+        """Queued -> taken. Unannounced: a batch that nobody finishes is still queued."""
+        del self.queued[taken.queued.attempt]
+        self.taken[taken.queued.attempt] = taken
+
+    def give_back(self) -> None:
+        """All taken -> queued: their learner is gone."""
+        for taken in self.taken.values():
+            self.queued[taken.queued.attempt] = taken.queued
+        self.taken.clear()
+
+    def train(self, attempt: AttemptId, batch: int, position: int) -> None:
         """Taken -> trained."""
-        del self.taken[attempt]
-        self.trained[attempt] = None
+        taken = self.taken.pop(attempt)
+        self.queued_bytes -= taken.queued.num_bytes
+        self.changes.append(Trained(taken, batch, position))
 
-    def ack_again(self, attempt: AttemptId) -> CommitAck:
-        """The answer to a commit of an attempt that is no longer in flight: the same as the first time.
 
-        Raises:
-            RunError: no such attempt was ever issued.
-        """
+class FinishedAttempts:
+    """The attempts that are over, by id, so that a repeated commit finds its answer; some 200 bytes each."""
+
+    def __init__(self) -> None:
+        self.num_issued = 0
+        self.trained: dict[AttemptId, None] = {}
+        self.superseded: dict[AttemptId, None] = {}
+        self.dropped: dict[DropReason, dict[AttemptId, None]] = {reason: {} for reason in DropReason}
+
+    def apply(self, change: Change) -> None:
+        """Remember what `change` finished."""
+        match change:
+            case Issued():
+                self.num_issued += 1
+            case Trained(taken):
+                self.trained[taken.queued.attempt] = None
+            case Superseded(attempt):
+                self.superseded[attempt] = None
+            case Dropped(attempt, reason):
+                self.dropped[reason][attempt] = None
+            case Failed(trajectory, reason):
+                self.dropped[reason][trajectory.attempt] = None
+
+    def ack(self, attempt: AttemptId) -> CommitAck | None:
+        """The answer to a commit of an attempt that is over: the same as the first time. None: not among them."""
         if attempt in self.superseded:
             return "superseded"
+        if attempt in self.trained:
+            return "queued"
         for reason, attempts in self.dropped.items():
             if attempt in attempts:
                 return "queued" if reason in STORE_REASONS else "dropped"
-        if attempt in self.queued or attempt in self.taken or attempt in self.trained:
-            return "queued"
-        raise RunError(f"commit of {attempt}, which this store never issued; commit only what `lease` gave out")
+        return None
 
-    def ledger(self) -> Ledger:
+    def ledger(self, book: AttemptBook) -> Ledger:
         """All numbers; reasons that never occurred are left out."""
         return Ledger(
             issued=self.num_issued,
             trained=len(self.trained),
-            queued=len(self.queued) + len(self.taken),
-            in_flight=len(self.in_flight),
+            queued=len(book.queued) + len(book.taken),
+            in_flight=len(book.in_flight),
             superseded=len(self.superseded),
             dropped={reason.value: len(attempts) for reason, attempts in self.dropped.items() if attempts},
         )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from soliton.errors import RunError
+from soliton.store.changes import Queued
 from soliton.store.codec import decode_record, encode_record
 from soliton.store.groups import Draw
-from soliton.store.ledger import AttemptBook, Queued
+from soliton.store.ledger import AttemptBook, FinishedAttempts
 from soliton.store.staleness import LengthCounts
-from soliton.types import AttemptId, DropReason, Lease, Publication
+from soliton.types import AttemptId, DropReason, Lease, Publication, Trajectory
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,9 +20,10 @@ class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         group_size: of the configuration that made it; samples cannot be renumbered.
-        num_given_up: draws given up so far.
+        batches, num_given_up: batches consumed and draws given up so far.
         draws: those not trained and not given up, in order.
         in_flight: leases, in the order they were given. Their episodes are parked elsewhere and commit later.
+        payloads: what is queued, in the order of `queued`.
         wait_s: seconds waited for admission, for a batch, and on hold.
     """
 
@@ -29,11 +31,13 @@ class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     group_size: int
     publications: tuple[Publication, ...]
     next_draw: int
+    batches: int
     num_given_up: int
     draws: list[Draw]
     num_issued: int
     in_flight: list[Lease]
     queued: list[Queued]
+    payloads: list[Trajectory]
     trained: list[AttemptId]
     superseded: list[AttemptId]
     dropped: dict[str, list[AttemptId]]
@@ -60,20 +64,28 @@ class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return snapshot
 
     def book(self) -> AttemptBook:
-        """The attempts as a fresh book.
+        """The attempts that are not over, as a fresh book.
 
         Raises:
             RunError: the attempts do not add up.
         """
         book = AttemptBook()
-        book.num_issued = self.num_issued
         book.in_flight = {lease.attempt: lease for lease in self.in_flight}
-        book.queued = {queued.trajectory.attempt: queued for queued in self.queued}
-        book.trained = dict.fromkeys(self.trained)
-        book.superseded = dict.fromkeys(self.superseded)
-        for reason, attempts in self.dropped.items():
-            book.dropped[DropReason(reason)] = dict.fromkeys(attempts)
-        ledger = book.ledger()
+        for queued in self.queued:
+            book.put(queued)
+        ledger = self.finished().ledger(book)
         if ledger.balance:
             raise RunError(f"the ledger of the store snapshot is off by {ledger.balance}: {ledger}")
+        if [payload.attempt for payload in self.payloads] != [queued.attempt for queued in self.queued]:
+            raise RunError("damaged store snapshot: the queue and its payloads name different attempts")
         return book
+
+    def finished(self) -> FinishedAttempts:
+        """The attempts that are over."""
+        finished = FinishedAttempts()
+        finished.num_issued = self.num_issued
+        finished.trained = dict.fromkeys(self.trained)
+        finished.superseded = dict.fromkeys(self.superseded)
+        for reason, attempts in self.dropped.items():
+            finished.dropped[DropReason(reason)] = dict.fromkeys(attempts)
+        return finished

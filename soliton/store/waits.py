@@ -39,6 +39,11 @@ class WaitTime:
         return self._inside > 0
 
     @property
+    def for_s(self) -> float:
+        """Seconds since the present wait began; 0 if nobody waits."""
+        return self._clock.now() - self._since_s if self._inside else 0.0
+
+    @property
     def total_s(self) -> float:
         """Seconds in which at least one caller waited, the present wait included."""
-        return self._total_s + (self._clock.now() - self._since_s if self._inside else 0.0)
+        return self._total_s + self.for_s

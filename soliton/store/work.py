@@ -8,15 +8,28 @@ a function of the calls: by version, draw, sample, attempt.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Iterable
 
 from soliton.errors import RunError
+from soliton.store.changes import (
+    BatchFinished,
+    Change,
+    DrawMoved,
+    DrawState,
+    Published,
+    Queued,
+    Taken,
+)
 from soliton.store.config import StoreConfig
 from soliton.store.groups import Draw, Sample
-from soliton.store.ledger import STORE_REASONS, AttemptBook, Queued
+from soliton.store.ledger import STORE_REASONS, AttemptBook
 from soliton.store.staleness import HoldRule, LengthCounts
-from soliton.store.store import BatchItem, CommitAck
+from soliton.store.store import CommitAck
 from soliton.store.versions import VersionTable
 from soliton.types import AttemptId, DropReason, Lease, Publication, Status, Trajectory
+
+BLAMELESS_REASONS = frozenset({DropReason.ROLLED_BACK, DropReason.DAMAGED})
+"""Reasons to drop an attempt that use up no try: nothing speaks against the next one."""
 
 
 class Work:
@@ -26,6 +39,7 @@ class Work:
         versions, book, lengths: see their classes.
         draws: number -> draw, those neither trained nor given up, in order of issue.
         next_draw: position of the prompt stream to be admitted next.
+        batches: batches consumed.
         num_given_up: draws given up: too many failed attempts, or too few valid members.
     """
 
@@ -36,22 +50,36 @@ class Work:
         self.lengths = LengthCounts()
         self.draws: dict[int, Draw] = {}
         self.next_draw = 0
+        self.batches = 0
         self.num_given_up = 0
+        self._last_batch: tuple[list[AttemptId], Publication | None] = ([], None)
         self._taken: list[int] = []
         self._waiting: list[AttemptId] = []  # heap; may hold attempts that are no longer wanted
         self._ready: list[tuple[int, int]] = []  # heap of (oldest version, draw)
         self._hold_rule: HoldRule | None = None
-        if config.when_too_old == "wait" and config.max_staleness is not None:
-            self._hold_rule = HoldRule(config.max_staleness, config.draws_per_batch)
+        self.index()
 
     def index(self) -> None:
         """Rebuild what is derived from `draws`, after they were loaded."""
+        self._taken.clear()
+        self._waiting.clear()
+        self._ready.clear()
+        if self._config.when_too_old == "wait" and self._config.max_staleness is not None:
+            self._hold_rule = HoldRule(self._config.max_staleness, self._config.draws_per_batch)
         for draw in self.draws.values():
             for index in range(self._config.group_size):
                 self._offer(draw.number, index)
             if draw.ready:
                 self.put_back([draw])
             self._update_hold(draw)
+
+    def drain(self) -> list[Change]:
+        """What changed since the last call, in order."""
+        changes, self.book.changes = self.book.changes, []
+        return changes
+
+    def _move(self, draw: Draw, state: DrawState) -> None:
+        self.book.changes.append(DrawMoved(draw.number, state))
 
     @property
     def exhausted(self) -> bool:
@@ -74,13 +102,26 @@ class Work:
 
     # -- issuing ------------------------------------------------------------------------------------------------------
 
-    def issue(self, limit: int, now: float) -> list[Lease]:
-        """Up to `limit` attempts, those of the oldest draws first; none at the admission limit."""
+    @property
+    def has_room(self) -> bool:
+        """Whether one more trajectory may be queued: always, while its absence could keep the learner waiting."""
+        limit = self._config.max_queued_bytes
+        if limit is None or self.book.queued_bytes < limit:
+            return True
+        return len(self._ready) < self._config.draws_per_batch or self.must_hold()
+
+    def issue(self, limit: int, now: float, holder: str = "") -> list[Lease]:
+        """Up to `limit` attempts, those of the oldest draws first; none without a policy, at a limit or without room.
+
+        The byte limit ends a call before it issues anything, or not at all: what is in flight is not queued yet.
+        """
         leases: list[Lease] = []
+        if self.versions.is_empty or not self.has_room:
+            return leases
         while len(leases) < limit and (attempt := self._next_waiting()) is not None:
             sample = self.draws[attempt.draw].samples[attempt.sample]
             sample.issue()
-            leases.append(Lease(attempt, now, self.versions.newest.version))
+            leases.append(Lease(attempt, now, self.versions.newest.version, holder))
             self.book.issue(leases[-1])
             self._update_hold(self.draws[attempt.draw])
         return leases
@@ -99,6 +140,7 @@ class Work:
                 return None
             draw = Draw(self.next_draw, [Sample() for _ in range(self._config.group_size)])
             self.draws[draw.number] = draw
+            self._move(draw, "open")
             self.next_draw += 1
             for index in range(self._config.group_size):
                 self._offer(draw.number, index)
@@ -118,28 +160,36 @@ class Work:
 
     # -- committing ---------------------------------------------------------------------------------------------------
 
-    def commit(self, trajectory: Trajectory, now: float) -> CommitAck:
-        """Account for a finished attempt; see `Store.commit`."""
-        attempt = trajectory.attempt
-        reason = None
-        if trajectory.status is Status.FAILED:
-            assert trajectory.reason is not None
-            reason = DropReason(trajectory.reason)
+    @staticmethod
+    def failure(trajectory: Trajectory) -> DropReason | None:
+        """Why the worker could not finish the attempt; None if it did.
+
+        Raises:
+            ValueError: a reason that only a store can give.
+        """
+        if trajectory.status is not Status.FAILED:
+            return None
+        assert trajectory.reason is not None
+        reason = DropReason(trajectory.reason)
         if reason in STORE_REASONS:
             raise ValueError(
-                f"{attempt} failed with reason {str(reason)!r}, which only a store gives; "
+                f"{trajectory.attempt} failed with reason {reason.value!r}, which only a store gives; "
                 f"a worker's reasons are {sorted(r.value for r in DropReason if r not in STORE_REASONS)}"
             )
-        if attempt not in self.book.in_flight:
-            return self.book.ack_again(attempt)
+        return reason
+
+    def commit(self, trajectory: Trajectory, now: float) -> CommitAck:
+        """Account for a finished attempt that is in flight; see `Store.commit`."""
+        reason = self.failure(trajectory)
+        attempt = trajectory.attempt
         draw = self.draws[attempt.draw]
         sample = draw.samples[attempt.sample]
         if reason is None:
-            self.book.accept(trajectory, now)
-            self.lengths.add_committed(trajectory.num_action_tokens)
+            queued = self.book.accept(trajectory, now)
+            self.lengths.add_committed(queued.num_action_tokens)
             superseded = sample.accept(attempt.attempt)
         else:
-            self.book.fail(attempt, reason)
+            self.book.fail(trajectory, reason, now)
             superseded = sample.fail(attempt.attempt, self._config.max_attempts)
         for other in superseded:
             self.book.supersede(AttemptId(attempt.draw, attempt.sample, other))
@@ -147,16 +197,16 @@ class Work:
         self._settle(draw)
         return "queued" if reason is None else "dropped"
 
-    def reissue_lost(self, issued_before_s: float) -> list[AttemptId]:
-        """Offer a next attempt for each sample whose newest one was leased before then; returns those presumed lost."""
-        lost = []
+    def lose(self, lost: Callable[[Lease], bool]) -> list[AttemptId]:
+        """Offer a next attempt for each sample whose newest one is `lost`; returns those presumed lost."""
+        found = []
         for attempt, lease in self.book.in_flight.items():
             sample = self.draws[attempt.draw].samples[attempt.sample]
-            if lease.issued_s < issued_before_s and attempt.attempt == sample.next_attempt - 1 and not sample.waiting:
+            if lost(lease) and attempt.attempt == sample.next_attempt - 1 and not sample.waiting:
                 sample.waiting = True
                 self._offer(attempt.draw, attempt.sample)
-                lost.append(attempt)
-        return lost
+                found.append(attempt)
+        return found
 
     # -- settling -----------------------------------------------------------------------------------------------------
 
@@ -168,6 +218,7 @@ class Work:
                 for attempt in accepted:
                     self.book.drop(attempt, DropReason.GROUP_TOO_SMALL)
                 self.num_given_up += 1
+                self._move(draw, "given_up")
                 del self.draws[draw.number]
                 if self._hold_rule:
                     self._hold_rule.forget(draw.number)
@@ -237,34 +288,44 @@ class Work:
         """Drop all members of a ready draw and issue them again."""
         draw.ready = False
         for attempt in draw.accepted:
-            trajectory = self.book.drop(attempt, reason)
-            if reason is DropReason.STALE:
-                self.lengths.add_dropped(trajectory.num_action_tokens)
-            draw.samples[attempt.sample].reopen(self._config.max_attempts)
-            self._offer(attempt.draw, attempt.sample)
+            self._reopen(draw, attempt, reason)
+        self._settle(draw)
+
+    def _reopen(self, draw: Draw, attempt: AttemptId, reason: DropReason) -> None:
+        queued = self.book.drop(attempt, reason)
+        if reason is DropReason.STALE:
+            self.lengths.add_dropped(queued.num_action_tokens)
+        draw.samples[attempt.sample].reopen(self._config.max_attempts, uses_a_try=reason not in BLAMELESS_REASONS)
+        self._offer(attempt.draw, attempt.sample)
+
+    def drop_damaged(self, draw: Draw, damaged: Iterable[AttemptId]) -> None:
+        """Drop members of a draw popped by `pop_batch`, whose payload cannot be read, and issue them again."""
+        draw.ready = False
+        for attempt in damaged:
+            self._reopen(draw, attempt, DropReason.DAMAGED)
         self._settle(draw)
 
     def must_hold(self) -> bool:
         """Whether handing out a batch now would make something in flight too old."""
         return self._hold_rule is not None and self._hold_rule.must_hold(self.versions.newest.step)
 
-    def hand_out(self, batch: list[Draw], now: float) -> list[BatchItem]:
-        """Give these draws to the learner."""
+    def hand_out(self, batch: list[Draw], now: float) -> None:
+        """Give these draws to the learner: they are `book.taken` until `finish` or `give_back`."""
         trusted = 0
         if self._config.when_too_old == "mask_tokens" and self._config.max_staleness is not None:
             trusted = self.versions.oldest_within(self.versions.newest.step - self._config.max_staleness)
-        items = []
         for draw in batch:
             for attempt in draw.accepted:
-                queued = self.book.take(attempt)
-                items.append(BatchItem(queued.trajectory, self._staleness(queued), trusted, now - queued.committed_s))
+                queued = self.book.queued[attempt]
+                self.book.take(Taken(queued, self._staleness(queued), trusted, now - queued.committed_s))
             self._taken.append(draw.number)
             if self._hold_rule:
                 self._hold_rule.forget(draw.number)
-        return items
 
     def finish(self, trained: list[AttemptId], publication: Publication | None) -> None:
         """Taken -> trained; see `Store.finish_step`."""
+        if self._finished_already(trained, publication):
+            return
         expected = list(self.book.taken)
         if sorted(trained) != sorted(expected):
             unknown = [str(attempt) for attempt in trained if attempt not in self.book.taken]
@@ -274,9 +335,36 @@ class Work:
                 f"not in the batch: {unknown[:8]}, not named: {missing[:8]}; name each member of the batch once"
             )
         if publication is not None:
-            self.versions.add(publication)
-        for attempt in expected:
-            self.book.train(attempt)
+            self.versions.add(publication, trained=bool(trained))
+            self.book.changes.append(Published(publication))
+        if not trained:
+            return
+        for position, attempt in enumerate(expected):
+            self.book.train(attempt, self.batches, position)
+        self.book.changes.append(BatchFinished(self.batches, None if publication is None else publication.version))
+        self.batches += 1
         for number in self._taken:
+            self._move(self.draws[number], "trained")
             del self.draws[number]
         self._taken.clear()
+        self._last_batch = (sorted(trained), publication)
+
+    def _finished_already(self, trained: list[AttemptId], publication: Publication | None) -> bool:
+        """Whether this is the last call once more, whose answer was lost.
+
+        Raises:
+            RunError: the same batch with another publication, or neither batch nor publication.
+        """
+        if not trained:
+            if publication is None and not self.book.taken:
+                raise RunError("finish_step names neither a batch nor a publication; take a batch first")
+            return not self.versions.is_empty and publication == self.versions.newest
+        last, published = self._last_batch
+        if sorted(trained) != last:
+            return False
+        if publication != published:
+            raise RunError(
+                f"batch {self.batches - 1} was finished with {published}; it cannot be finished again with "
+                f"{publication}. Repeat a call as it was, or go on with the next batch"
+            )
+        return True

@@ -11,20 +11,23 @@ import pytest
 from soliton.errors import RunError
 from soliton.runtime.clock import VirtualClock
 from soliton.store.config import StoreConfig
+from soliton.store.ledger import STORE_REASONS
 from soliton.store.memory import MemoryStore
 from soliton.store.store import BatchItem, Store
 from soliton.types import AttemptId, Clock, DropReason, Lease, Publication
 from tests.fakes.trajectories import failed, publication, trajectory
 
 
-class ClosableStore(Store, Protocol):
+class OwnedStore(Store, Protocol):
     def close(self) -> None: ...
 
+    def lose(self, holder: str | None) -> list[AttemptId]: ...
 
-Body = Callable[[ClosableStore, Clock], Awaitable[None]]
+
+Body = Callable[[OwnedStore, Clock], Awaitable[None]]
 
 
-def run_memory(config: StoreConfig, initial: Publication, body: Body) -> None:
+def run_memory(config: StoreConfig, initial: Publication | None, body: Body) -> None:
     clock = VirtualClock(0)
 
     async def main() -> None:
@@ -38,9 +41,11 @@ IMPLEMENTATIONS = {"memory": run_memory}
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def run(request):
-    def run_body(body: Body, first_step: int = 0, **config: Any) -> None:
+    def run_body(body: Body, first_step: int | None = 0, **config: Any) -> None:
+        """`first_step` None: no policy is published yet."""
         settings = StoreConfig(**{"batch_size": 2, "max_staleness": 1} | config)
-        IMPLEMENTATIONS[request.param](settings, publication(first_step, first=first_step), body)
+        initial = None if first_step is None else publication(first_step, first=first_step)
+        IMPLEMENTATIONS[request.param](settings, initial, body)
 
     return run_body
 
@@ -221,14 +226,15 @@ def test_a_draw_is_given_up_after_its_last_attempt_and_the_run_goes_on(run):
             assert lease.attempt == AttemptId(0, 0, attempt)
             await store.commit(failed(lease.attempt))
         assert attempts(await store.lease(9)) == ["d1s0a0", "d2s0a0"]
-        ledger = (await store.status()).ledger
-        assert ledger.dropped == {"env_error": 3}
-        assert ledger.balance == 0
+        status = await store.status()
+        assert status.ledger.dropped == {"env_error": 3}
+        assert status.ledger.balance == 0
+        assert status.num_given_up == 1
 
     run(body, max_staleness=0)
 
 
-@pytest.mark.parametrize("reason", ["stale", "group_too_small", "rolled_back"])
+@pytest.mark.parametrize("reason", ["stale", "group_too_small", "rolled_back", "damaged"])
 def test_a_worker_cannot_fail_for_a_reason_that_only_a_store_gives(run, reason):
     async def body(store, clock):
         (lease,) = await store.lease(1)
@@ -286,6 +292,110 @@ def test_a_commit_of_an_attempt_that_was_never_issued_is_an_error(run):
     run(body)
 
 
+# -- lost workers -----------------------------------------------------------------------------------------------------
+
+
+def test_the_attempts_of_a_dead_worker_are_issued_again_and_those_of_others_are_not(run):  # fault H1
+    async def body(store, clock):
+        mine = await store.lease(2, "worker-0")
+        await store.lease(2, "worker-1")
+        assert {lease.holder for lease in mine} == {"worker-0"}
+        assert store.lose("worker-0") == [lease.attempt for lease in mine]
+        assert store.lose("worker-0") == []
+        assert store.lose("nobody") == []
+        again = await store.lease(9, "worker-2")
+        assert attempts(again) == ["d0s0a1", "d1s0a1"]
+        assert await commit(store, again[0]) == "queued"
+        assert await commit(store, mine[0]) == "superseded"  # it was not dead after all
+        ledger = (await store.status()).ledger
+        assert (ledger.in_flight, ledger.superseded, ledger.queued, ledger.balance) == (4, 1, 1, 0)
+
+    run(body)
+
+
+def test_everybody_may_be_lost_at_once(run):
+    async def body(store, clock):
+        leases = await store.lease(4)
+        await commit(store, leases[0])
+        assert store.lose(None) == [lease.attempt for lease in leases[1:]]
+        assert attempts(await store.lease(9)) == ["d1s0a1", "d2s0a1", "d3s0a1"]
+
+    run(body)
+
+
+# -- limits on bytes --------------------------------------------------------------------------------------------------
+
+ONE_BYTE = {"max_queued_bytes": 1}
+
+
+def test_rollouts_wait_for_room_only_while_a_full_batch_is_ready(run):  # fault H7
+    async def body(store, clock):
+        leases = await store.lease(6)
+        await commit(store, leases[0])
+        assert await commit(store, leases[1]) == "queued"  # over the limit, but the learner needs a full batch
+        assert (await store.status()).queued_bytes > 1
+        leasing, committing = await start(clock, store.lease(1)), await start(clock, commit(store, leases[2]))
+        assert not leasing.done()
+        assert not committing.done()
+        wait = (await store.status()).waiting["rollouts"]
+        assert "of 1 bytes queued, and a full batch is ready" in wait.reason
+        assert await store.commit(failed(leases[3].attempt)) == "dropped"  # takes no room
+        assert await commit(store, leases[0]) == "queued"  # neither does a repetition
+        items = await store.take()
+        await finish(store, items, 1)
+        assert await committing == "queued"
+        assert attempts(await leasing) == ["d3s0a1"]
+        assert (await store.status()).ledger.balance == 0
+
+    run(body, max_staleness=2, **ONE_BYTE)
+
+
+def test_a_limit_of_one_byte_still_trains_everything(run):
+    async def body(store, clock):
+        async def roll_out():
+            while leases := await store.lease(3):
+                await asyncio.gather(*(commit(store, lease) for lease in leases))
+
+        rollouts = asyncio.create_task(roll_out())
+        trained: list[int] = []
+        while items := await store.take():
+            trained += [attempt.draw for attempt in ids(items)]
+            await clock.sleep_until(clock.now() + 1)
+            await finish(store, items, len(trained) // 2)
+        assert trained == list(range(20))
+        await rollouts
+
+    run(body, num_draws=20, max_staleness=3, **ONE_BYTE)
+
+
+def test_what_the_learner_is_held_for_always_has_room(run):
+    async def body(store, clock):
+        leases = await store.lease(4)
+        await commit_all(store, leases[1:3])
+        await finish(store, await store.take(), 1)
+        await commit_all(store, await store.lease(2))  # a full batch of version 1; d0 and d3 are due
+        taking = await start(clock, store.take())
+        assert not taking.done()
+        await store.commit(failed(leases[0].attempt))
+        assert attempts(await store.lease(1)) == ["d0s0a1"]
+        assert await commit(store, leases[3]) == "queued"
+        assert 3 in [attempt.draw for attempt in ids(await taking)]
+
+    run(body, when_too_old="wait", **ONE_BYTE)
+
+
+def test_a_commit_that_waits_for_room_is_let_in_when_the_run_is_closed(run):
+    async def body(store, clock):
+        leases = await store.lease(3)
+        await commit_all(store, leases[:2])
+        committing = await start(clock, commit(store, leases[2]))
+        assert not committing.done()
+        store.close()
+        assert await committing == "queued"
+
+    run(body, **ONE_BYTE)
+
+
 # -- taking -----------------------------------------------------------------------------------------------------------
 
 
@@ -328,16 +438,31 @@ def test_a_batch_holds_the_oldest_versions_first_and_then_the_lowest_draws(run):
     run(body, max_staleness=3)
 
 
-def test_the_second_batch_needs_the_first_one_finished(run):
+def test_an_unfinished_batch_is_given_again_as_it_was_and_a_finished_one_never(run):
     async def body(store, clock):
-        await commit_all(store, await store.lease(4))
+        leases = await store.lease(4)
+        await commit_all(store, leases)
         items = await store.take()
-        with pytest.raises(RunError, match="2 trajectories of the last batch are unfinished"):
-            await store.take()
+        await clock.sleep_until(clock.now() + 5)
+        again = await store.take()
+        facts = [(item.staleness, item.min_trusted_version, item.queued_s) for item in items]
+        assert ids(again) == ids(items)
+        assert [(item.staleness, item.min_trusted_version, item.queued_s) for item in again] == facts
         await finish(store, items, 1)
-        assert len(await store.take()) == 2
+        assert ids(await store.take()) == [lease.attempt for lease in leases[2:]]
 
     run(body)
+
+
+def test_the_last_batch_of_a_finite_stream_can_be_taken_again(run):
+    async def body(store, clock):
+        await commit_all(store, await store.lease(2))
+        items = await store.take()
+        assert ids(await store.take()) == ids(items)
+        await finish(store, items, 1)
+        assert await store.take() == []
+
+    run(body, num_draws=2)
 
 
 def test_an_item_says_how_long_it_was_queued(run):
@@ -442,7 +567,9 @@ def test_waiting_holds_the_batch_until_the_old_attempt_is_there_and_consumes_it_
         await commit(store, leases[3])
         await clock.sleep_until(clock.now() + 10)
         assert not taking.done()
-        assert "d0s0a0 would pass max_staleness 1" in (await store.status()).waiting["learner"]
+        wait = (await store.status()).waiting["learner"]
+        assert "d0s0a0 would pass max_staleness 1" in wait.reason
+        assert wait.for_s == pytest.approx(10, abs=0.5)
         await commit(store, leases[0])
         items = await taking
         assert [attempt.draw for attempt in ids(items)] == [0, 3]
@@ -570,16 +697,101 @@ def test_a_step_finishes_exactly_its_batch(run, wrong):
     run(body)
 
 
-def test_a_step_cannot_be_finished_twice(run):
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_step_finished_again_after_a_lost_answer_changes_nothing(run, moved):
+    async def body(store, clock):
+        await commit_all(store, await store.lease(4))
+        items = await store.take()
+        await finish(store, items, 1 if moved else None)
+        before = await store.status()
+        await finish(store, items, 1 if moved else None)
+        assert await store.status() == before
+        second = await store.take()  # a late repetition, after the learner has gone on
+        await finish(store, items, 1 if moved else None)
+        assert ids(await store.take()) == ids(second)
+        status = await store.status()
+        assert (status.ledger.trained, status.batches, status.step) == (2, 1, int(moved))
+
+    run(body)
+
+
+def test_a_batch_cannot_be_finished_again_with_another_publication(run):
     async def body(store, clock):
         await commit_all(store, await store.lease(2))
         items = await store.take()
         await finish(store, items, 1)
-        with pytest.raises(RunError, match="the batch has 0"):
+        with pytest.raises(RunError, match=r"batch 0 was finished with .*version=1.*cannot be finished again"):
             await finish(store, items, 2)
-        assert (await store.status()).ledger.trained == 2
+        with pytest.raises(RunError, match="neither a batch nor a publication"):
+            await store.finish_step([], None)
+        status = await store.status()
+        assert (status.ledger.trained, status.batches, status.step) == (2, 1, 1)
 
     run(body)
+
+
+def test_a_resumed_learner_publishes_its_policy_again_under_a_new_number(run):
+    async def body(store, clock):
+        await commit_all(store, await store.lease(4))
+        await finish(store, await store.take(), 1)
+        again = Publication(version=2, parent=1, step=1, sha256=publication(1).sha256)
+        await store.finish_step([], again)
+        await store.finish_step([], again)  # its answer was lost
+        status = await store.status()
+        assert (status.version, status.step, status.batches, status.ledger.trained) == (2, 1, 1, 2)
+        items = await store.take()
+        assert [item.staleness for item in items] == [1, 1]
+        (lease,) = await store.lease(1)
+        assert lease.version == 2
+        await store.finish_step(ids(items), Publication(version=3, parent=2, step=2, sha256="x"))
+        assert (await store.status()).step == 2
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (Publication(1, 0, 1, "x"), "comes without a batch, so it must be version 0 again"),
+        (Publication(1, 0, 0, "another"), "hash another"),
+        (Publication(1, -1, 0, f"{0:064x}"), "its parent is -1; the newest version is 0"),
+    ],
+)
+def test_without_a_batch_nothing_but_the_newest_policy_can_be_published(run, wrong, message):
+    async def body(store, clock):
+        with pytest.raises(RunError, match=message):
+            await store.finish_step([], wrong)
+        assert (await store.status()).version == 0
+
+    run(body)
+
+
+def test_a_batch_cannot_be_skipped_by_a_publication(run):
+    async def body(store, clock):
+        await commit_all(store, await store.lease(2))
+        await store.take()
+        with pytest.raises(RunError, match="names 0 attempts, the batch has 2"):
+            await store.finish_step([], publication(1))
+
+    run(body)
+
+
+def test_rollouts_wait_for_the_first_policy_and_say_so(run):
+    async def body(store, clock):
+        assert (await store.status()).version == -1
+        leasing = await start(clock, store.lease(1))
+        await clock.sleep_until(clock.now() + 3)
+        wait = (await store.status()).waiting["rollouts"]
+        assert wait.reason == "rollouts wait: no policy has been published yet"
+        assert wait.for_s == pytest.approx(3, abs=0.5)
+        with pytest.raises(RunError, match="its parent is 3; the newest version is -1"):
+            await store.finish_step([], Publication(4, 3, 0, "x"))
+        await store.finish_step([], publication(0))
+        (lease,) = await leasing
+        assert (lease.version, lease.attempt.draw) == (0, 0)
+        assert (await store.status()).version == 0
+
+    run(body, first_step=None)
 
 
 @pytest.mark.parametrize(
@@ -745,7 +957,7 @@ def test_a_lease_waits_at_the_end_of_the_stream_while_something_may_have_to_be_t
         leases = await store.lease(9)
         assert len(leases) == 2
         leasing = await start(clock, store.lease(9))
-        assert "no draw is left" in (await store.status()).waiting["rollouts"]
+        assert "no draw is left" in (await store.status()).waiting["rollouts"].reason
         await store.commit(failed(leases[0].attempt))
         assert attempts(await leasing) == ["d0s0a1"]
 
@@ -826,10 +1038,11 @@ def test_each_wait_is_measured_and_says_its_reason(run):  # fault H10
         taking = await start(clock, store.take())
         await clock.sleep_until(clock.now() + 10)
         status = await store.status()
-        assert status.waiting == {
+        assert {role: wait.reason for role, wait in status.waiting.items()} == {
             "rollouts": "rollouts wait: 4 of 4 outstanding",
             "learner": "learner waits: 0 of 2 trajectories ready",
         }
+        assert [wait.for_s for wait in status.waiting.values()] == pytest.approx([10, 10], abs=0.5)
         assert status.admission_wait_s == pytest.approx(10, abs=0.5)  # two callers at once count once
         assert status.batch_wait_s == pytest.approx(10, abs=0.5)
         assert status.hold_wait_s == 0
@@ -862,7 +1075,7 @@ def test_a_paused_learner_loses_nothing_of_thousands_of_commits(run):  # fault G
 
 def test_every_reason_of_a_worker_is_counted_under_itself(run):
     async def body(store, clock):
-        reasons = [reason for reason in DropReason if reason.value not in ("stale", "group_too_small", "rolled_back")]
+        reasons = [reason for reason in DropReason if reason not in STORE_REASONS]
         for reason, lease in zip(reasons, await store.lease(len(reasons)), strict=True):
             await store.commit(failed(lease.attempt, reason.value))
         assert (await store.status()).ledger.dropped == {reason.value: 1 for reason in reasons}

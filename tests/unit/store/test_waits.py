@@ -23,10 +23,12 @@ def test_overlapping_waits_count_once_and_a_running_one_counts_already():
             clock.time_s = 5
             assert wait.running
             assert wait.total_s == 105
+            assert wait.for_s == 5
         clock.time_s = 6
     assert not wait.running
     clock.time_s = 50
     assert wait.total_s == 106
+    assert wait.for_s == 0
     with wait:
         clock.time_s = 51
     assert wait.total_s == 107
