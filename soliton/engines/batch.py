@@ -17,7 +17,6 @@ from soliton.engines.slots import Shelf, SlotPool
 from soliton.models.slot_attention import DecodeGroup, ExtensionGroup, SlotBatch
 
 Int64Array = NDArray[np.int64]
-_HIDDEN, _SEEN = np.float32(-np.inf), np.float32(0)
 
 
 @dataclass(frozen=True)
@@ -82,11 +81,11 @@ def build_tick(running: Sequence[Session], pool: SlotPool, budget: int, heads_pe
         session.num_cached = start + 1
     rows = [row for row, session in enumerate(decode.sessions) if session.num_cached == len(session.tokens)]
     return Tick(
-        input_ids=torch.tensor([ids], device=device),
+        input_ids=torch.from_numpy(np.array([ids], dtype=np.int64)).to(device),
         position_ids=torch.from_numpy(all_positions)[None].to(device),
         slot=batch,
         sampling=[decode.sessions[row] for row in rows],
-        sampling_rows=torch.tensor(rows, dtype=torch.int64, device=device),
+        sampling_rows=torch.from_numpy(np.array(rows, dtype=np.int64)).to(device),
     )
 
 
@@ -123,7 +122,7 @@ def _decode_groups(part: _Part, positions: Int64Array) -> list[DecodeGroup]:
     kv_heads = part.pool.kv_heads
     for shelf, first, end in part.shelves:
         slots = part.slots[first:end]
-        mask = _mask(np.repeat(positions[first:end], kv_heads)[:, None], shelf)
+        mask = part.pool.masks(np.repeat(positions[first:end], kv_heads)[:, None])
         kv = shelf.kv.flatten(2, 3)[..., : mask.shape[-1], :]
         select = None
         if slots[-1] + 1 == len(slots):
@@ -153,14 +152,8 @@ def _extension_groups(
                 values=shelf.kv[1],
                 select=torch.from_numpy(part.slots[first:end]).to(device),
                 rows=torch.from_numpy(((ends[first:end] - count)[:, None] + column).ravel()).to(device),
-                mask=_mask(np.repeat(begin[first:end, None] + column, heads_per_kv, axis=1), shelf)[:, None],
+                mask=part.pool.masks(np.repeat(begin[first:end, None] + column, heads_per_kv, axis=1))[:, None],
                 order=torch.from_numpy(np.flatnonzero(is_real)).to(device),
             )
         )
     return groups
-
-
-def _mask(positions: Int64Array, shelf: Shelf) -> torch.Tensor:
-    """Additive mask [rows, queries, L]: 0 up to the position [rows, queries] of the query, -inf beyond."""
-    hidden = np.arange(int(positions.max()) + 1) > positions[:, :, None]
-    return torch.from_numpy(np.where(hidden, _HIDDEN, _SEEN)).to(shelf.kv)

@@ -68,10 +68,12 @@ def draw(logits: Tensor, rows: SamplingRows) -> Draws:
     Rows with a non-finite logit are not drawn and say so in `finite`.
     """
     logits = logits.float()
-    finite = torch.isfinite(logits).all(-1)
+    highest, lowest = logits.amax(-1, keepdim=True), logits.amin(-1)
+    # 0 * inf is NaN, which equals nothing, and both extremes are NaN where any logit is.
+    finite = highest[:, 0] * 0 == lowest * 0
     greedy = rows.temperature == 0
     # Shifted first: a tiny temperature then gives -inf (probability 0), never inf or NaN.
-    scaled = logits - logits.amax(-1, keepdim=True)
+    scaled = logits - highest
     if (rows.temperature != 1).any():
         divisor = np.where(greedy, np.float32(1), rows.temperature)
         scaled /= torch.from_numpy(divisor).to(logits.device)[:, None]

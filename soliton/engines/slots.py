@@ -13,7 +13,9 @@ one left behind; parking, restoring and moving copy the exact length and change 
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from soliton.engines.session import Session
@@ -46,6 +48,8 @@ class SlotPool:
             capacities.append(min(2 * capacities[-1], max_context))
         self.shelves = [Shelf(capacity) for capacity in capacities]
         self._storage = torch.zeros((2, layers, 0, dim), dtype=like.dtype, device=like.device)
+        visible = like.new_zeros(max_context)
+        self._ramp = torch.cat([visible, visible - torch.inf])
 
     @property
     def keys(self) -> Tensor:
@@ -56,6 +60,15 @@ class SlotPool:
     def values(self) -> Tensor:
         """[layers, rows, head dim]."""
         return self._storage[1]
+
+    def masks(self, positions: NDArray[np.int64]) -> Tensor:
+        """Additive masks [*positions.shape, L], L the highest position + 1: 0 up to the position, -inf beyond.
+
+        Rows of one ramp (zeros, then -inf), each read from where its zeros end after `position` + 1 of them.
+        """
+        length = int(positions.max()) + 1
+        first = torch.from_numpy(self.max_context - 1 - positions.ravel()).to(self._ramp.device)
+        return self._ramp.unfold(0, length, 1).index_select(0, first).view(*positions.shape, length)
 
     def place(self, session: Session) -> bool:
         """Give `session` a slot with its KV in it: its own, a free one, or that of an idle session, which is parked.
@@ -74,7 +87,8 @@ class SlotPool:
         """Make room for `length` tokens of `session`: move it to a higher shelf if it outgrows its own."""
         assert session.shelf is not None
         if length > self.shelves[session.shelf].capacity:
-            kept = self._leave(session)
+            kept = self._copy(session)
+            self._leave(session)
             self._enter(session, self._shelf_for(length), kept)
 
     def evict(self, session: Session) -> None:
@@ -98,7 +112,8 @@ class SlotPool:
             return False
         # One whose next turn already waits would have to be restored soon: take it last.
         victim = min(idle, key=lambda session: (session.turn is not None, session.last_used))
-        victim.parked = self._leave(victim)
+        victim.parked = self._copy(victim)
+        self._leave(victim)
         return True
 
     def _enter(self, session: Session, index: int, kv: Tensor | None) -> None:
@@ -110,19 +125,23 @@ class SlotPool:
         if kv is not None:
             shelf.kv[:, :, session.slot, :, : session.num_cached] = kv
 
-    def _leave(self, session: Session) -> Tensor:
-        """Take the session off its shelf; returns a copy of its KV. The last slot fills the gap."""
+    def _copy(self, session: Session) -> Tensor:
+        assert session.shelf is not None
+        return self.shelves[session.shelf].kv[:, :, session.slot, :, : session.num_cached].clone()
+
+    def _leave(self, session: Session) -> None:
+        """Take the session off its shelf; the last slot fills the gap."""
         assert session.shelf is not None
         shelf, slot = self.shelves[session.shelf], session.slot
-        kept = shelf.kv[:, :, slot, :, : session.num_cached].clone()
         last = shelf.occupants.pop()
+        # Beyond `num_cached` a slot is zero already.
+        used = max(session.num_cached, last.num_cached)
         if last is not session:
             shelf.occupants[slot] = last
-            shelf.kv[:, :, slot] = shelf.kv[:, :, last.slot]
-        shelf.kv[:, :, last.slot].zero_()
+            shelf.kv[:, :, slot, :, :used] = shelf.kv[:, :, last.slot, :, :used]
+        shelf.kv[:, :, last.slot, :, :used].zero_()
         last.slot = slot
         session.shelf = None
-        return kept
 
     def _grow(self, grown: Shelf) -> None:
         """Double the slots of one shelf and lay all shelves out anew."""
