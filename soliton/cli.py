@@ -3,7 +3,8 @@
 Guarantees: importing this module imports neither torch nor transformers, so `soliton --help` answers at once.
 
 Exit codes: 0 fine; 1 the run stopped (`RunError`); 2 a mistake in the recipe or the command (`ConfigError`);
-130 interrupted. Anything else is a mistake of ours and keeps its traceback.
+130 interrupted at once; 0 or 143 after a Ctrl-C or
+SIGTERM that the `local` runtime answered with a checkpoint. Anything else is a mistake of ours and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import soliton
-from soliton.errors import ConfigError, RunError
+from soliton.errors import ConfigError, Interrupted, RunError
 from soliton.report import make_view
 from soliton.report.view import RunView
 
@@ -165,6 +166,9 @@ def _exit_codes(view: RunView) -> Iterator[None]:
         view.finish("the run stopped")
         errors.print(f"[bold red]stopped:[/bold red] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(EXIT_RUN_STOPPED) from None
+    except Interrupted as stop:
+        view.finish(f"stopped by {stop}")
+        raise typer.Exit(stop.exit_code) from None
     except KeyboardInterrupt:
         view.finish("interrupted")
         raise typer.Exit(EXIT_INTERRUPTED) from None

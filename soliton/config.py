@@ -129,6 +129,29 @@ class InlineTable(Table):
     """The critic's remaining updates, after publishing."""
 
 
+class LocalTable(Table):
+    """The `local` runtime: processes on this machine. None of these keys changes what is learned."""
+
+    workers: int = Field(default=1, ge=1)
+    """Rollout processes, each with its own engine; `rollout.max_in_flight` is shared out among them."""
+    host: str = "127.0.0.1"
+    """Address that the hub listens on. Anything but loopback lets other machines talk to it (they need the token)."""
+    port: int = Field(default=0, ge=0, le=65535)
+    """Port of the hub; 0: any free one."""
+    durability: Literal["process", "power"] = "process"
+    """What committed work survives: the death of any process, or (slower: one flush per commit) of the machine."""
+    max_queued_mb: int = Field(default=256, ge=1)
+    """Finished trajectories waiting for the learner, in MB of payload; beyond it rollouts wait."""
+    lease_s: float = Field(default=600.0, gt=0)
+    """An attempt not heard of for so long is tried again by somebody else; the first answer wins."""
+    keep_weights: int = Field(default=4, ge=2)
+    """Published versions kept as files."""
+    max_restarts: int = Field(default=3, ge=0)
+    """Deaths in a row of one process, without progress in between, before the run stops with the cause."""
+    watchdog_s: float = Field(default=60.0, gt=0)
+    """Seconds without any progress after which the stacks of all processes are written to logs/."""
+
+
 class SftTable(SftConfig):
     """The supervised warm start: the learner's settings, and the demonstrations it is given."""
 
@@ -182,10 +205,10 @@ class RunConfig(Table):
 
     algorithm: AlgorithmName = "sao"
     """Preset; `soliton algorithms` lists them."""
-    runtime: Literal["inline"] = "inline"
-    """`inline`: one process, virtual time, bit-exact."""
+    runtime: Literal["local", "inline"] = "local"
+    """`local`: processes on this machine, truly asynchronous. `inline`: one process, virtual time, bit-exact."""
     seed: int = Field(default=0, ge=0)
-    """Two runs with equal seeds (and configurations) end with equal weights."""
+    """Under `inline` two runs with equal seeds (and configurations) end with equal weights."""
     stages: tuple[StageName, ...] = ("sft", "value_pretraining", "train", "eval")
     """What runs, in this order. `eval` alone evaluates; with `train` it evaluates before and after."""
     max_staleness: int | Literal["unbounded"] = 8
@@ -201,6 +224,7 @@ class RunConfig(Table):
     engine: EngineTable = EngineTable()
     rollout: RolloutTable = RolloutTable()
     inline: InlineTable = InlineTable()
+    local: LocalTable = LocalTable()
     method: MethodOptions
     learner: LearnerConfig
     sft: SftTable = SftTable()
@@ -225,6 +249,7 @@ class RunConfig(Table):
     def store_config(self) -> StoreConfig:
         """The store's share of this configuration."""
         unbounded = self.max_staleness == "unbounded"
+        max_queued_bytes = self.local.max_queued_mb * 2**20 if self.runtime == "local" else None
         return StoreConfig(
             batch_size=self.train.batch_size,
             group_size=self.group_size,
@@ -232,6 +257,7 @@ class RunConfig(Table):
             when_too_old=self.when_too_old,
             max_outstanding=self.train.batch_size + self.rollout.max_in_flight if unbounded else None,
             max_attempts=self.rollout.max_attempts,
+            max_queued_bytes=max_queued_bytes,
             num_draws=None,
         )
 
@@ -240,12 +266,12 @@ class RunConfig(Table):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def sha256(self) -> str:
-        """Hash of everything that decides the result: all but where the files go."""
+        """Hash of everything that decides the result: all but where the files go and how many processes there are."""
         return hashlib.sha256(tomli_w.dumps(self.identity()).encode()).hexdigest()
 
     def identity(self) -> dict[str, Any]:
-        """The configuration without the run folder, as plain data."""
-        return self.model_dump(mode="json", exclude_none=True, exclude={"run": True})
+        """The configuration without `[run]` and `[local]`, as plain data."""
+        return self.model_dump(mode="json", exclude_none=True, exclude={"run": True, "local": True})
 
 
 def _stage_problems(config: RunConfig) -> list[str]:

@@ -28,6 +28,18 @@ class StorageFullError(RunError):
     """No space is left where the store writes. Nothing was recorded: the same call works once there is space."""
 
 
+class Interrupted(SolitonError):  # noqa: N818  (a wish of the user, not a failure)
+    """The user asked the run to stop, and it did: the step is finished and the checkpoint written.
+
+    Attributes:
+        exit_code: of the command.
+    """
+
+    def __init__(self, cause: str, exit_code: int) -> None:
+        super().__init__(cause)
+        self.exit_code = exit_code
+
+
 class WorldError(SolitonError):
     """A failure of the world, turned into data at one boundary (`soliton.rollout.episode`).
 

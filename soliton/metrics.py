@@ -180,7 +180,7 @@ _ROWS = (
     Metric("sft/lr", "per update", "learning rate of the warm start", "as configured"),
     Metric("value_pretraining/loss", "reward^2", "squared error to Monte-Carlo returns, token mean", "falls"),
     Metric("value_pretraining/explained_var", "1", "explained variance on held-out rollouts", "rises to a plateau"),
-    Metric("time/virtual_s", "s", "virtual time since the run began (inline runtime)", "grows"),
+    Metric("time/clock_s", "s", "the run's clock since training began; virtual under the inline runtime", "grows"),
 )
 
 _DROPPED_ROWS = tuple(

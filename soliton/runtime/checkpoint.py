@@ -1,6 +1,6 @@
 """Checkpoints: folders that are either whole or not there.
 
-A checkpoint is an atomic folder (`soliton.weights.atomic`) with a manifest of each file's size and sha256. Loading
+A checkpoint is an atomic folder (`soliton.atomic`) with a manifest of each file's size and sha256. Loading
 verifies the manifest; a damaged checkpoint is skipped with a message and its predecessor is used (fault J6). At least
 two are kept.
 """
@@ -13,8 +13,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from soliton.atomic import atomic_folder
 from soliton.runtime.failpoints import failpoint
-from soliton.weights import atomic_folder
 
 MANIFEST = "manifest.json"
 

@@ -30,14 +30,22 @@ def wall_s() -> float:
 
 
 class RealClock:
-    """Seconds of the machine's monotonic clock since this object was made."""
+    """Seconds of the machine's monotonic clock, which no change of the date moves.
 
-    def __init__(self) -> None:
-        self._origin = time.monotonic()
+    Args:
+        origin_s: where its 0 is on the machine's monotonic clock, the same for all processes of a machine (a process
+            of a run takes over the controller's); None: now.
+
+    Attributes:
+        origin_s: the same.
+    """
+
+    def __init__(self, origin_s: float | None = None) -> None:
+        self.origin_s = time.monotonic() if origin_s is None else origin_s
 
     def now(self) -> float:
-        """Seconds since the clock was made."""
-        return time.monotonic() - self._origin
+        """Seconds since the origin."""
+        return time.monotonic() - self.origin_s
 
     async def sleep_until(self, when: float) -> None:
         """Return once `now() >= when`."""
@@ -52,13 +60,16 @@ class VirtualClock:
     Args:
         seed: orders the coroutines that wake at the same moment.
         start: the first value of `now()`; a resumed run goes on where its checkpoint stopped.
+        quiet_s: real seconds without input or output before time jumps; above 0 where coroutines speak through sockets,
+            whose bytes take a moment to arrive.
     """
 
-    def __init__(self, seed: int, start: float = 0.0) -> None:
+    def __init__(self, seed: int, start: float = 0.0, quiet_s: float = 0.0) -> None:
         self._now = start
         self._order = np.random.Generator(np.random.PCG64(seed))
         self._sleepers: list[tuple[float, float, int, asyncio.Future[None]]] = []
         self._count = 0
+        self._quiet_s = quiet_s
 
     def now(self) -> float:
         """Virtual seconds."""
@@ -114,7 +125,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         self._virtual = clock
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
+        ready = super().select(0 if timeout == 0 else self._virtual._quiet_s)
         if ready or timeout == 0:
             return ready
         if timeout is not None:

@@ -6,20 +6,29 @@ summary.json      result of the run; `curves.png` its curves
 stages/           what finished stages left: `sft` (a Hugging Face folder), `value_pretraining` (a critic)
 evals/            per-prompt results of each evaluation
 checkpoints/      `step_N`
+weights/          published versions (`v_N`) and the policy's folder (`model`), under the `local` runtime
+store.sqlite      every attempt and its trajectory, under the `local` runtime
 final/            the trained policy as a Hugging Face folder; `final_critic/` its critic
-logs/             what the run said
+logs/             what the run said, and each of its processes
+lock, hub.json    while it runs: who owns the folder, and where its hub answers (with its token: mode 0600)
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import logging
 import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from soliton.errors import ConfigError
 from soliton.report.folder import read_metrics
+from soliton.runtime.clock import wall_s
 
 
 class RunFolder:
@@ -40,6 +49,10 @@ class RunFolder:
         self.final = path / "final"
         self.final_critic = path / "final_critic"
         self.logs = path / "logs"
+        self.weights = path / "weights"
+        self.store = path / "store.sqlite"
+        self.connection = path / "hub.json"
+        self._unwritten = ""
 
     def create(self, config_toml: str) -> None:
         """Make the folder of a new run.
@@ -56,6 +69,33 @@ class RunFolder:
             folder.mkdir(parents=True, exist_ok=True)
         self.config.write_text(config_toml)
 
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for this process; the lock goes with the process, however it ends.
+
+        Raises:
+            ConfigError: another process runs in it.
+        """
+        with (self.path / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
+                raise ConfigError(
+                    f"run.dir: a run is going on in {self.path} (process {file.read().strip() or 'unknown'}); wait for "
+                    "it, stop it, or choose another run.dir"
+                ) from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+
+    def stopwatch(self) -> Callable[[], float]:
+        """Real seconds of this run, those before an interruption included."""
+        earlier = max((row["time_s"] for row in self.read_all_metrics()), default=0.0)
+        begun = wall_s()
+        return lambda: earlier + wall_s() - begun
+
     def log_to_file(self) -> logging.Handler:
         """Send every log record of the package to `logs/run.log`; returns the handler to remove at the end."""
         handler = logging.FileHandler(self.logs / "run.log")
@@ -66,10 +106,19 @@ class RunFolder:
         return handler
 
     def append_metrics(self, stage: str, step: int, time_s: float, metrics: dict[str, float]) -> None:
-        """Add one line. NaN is written as null: absent, never 0."""
+        """Add one line. NaN is written as null: absent, never 0. On a full disk it waits for the next call."""
         numbers = {name: None if math.isnan(value) else value for name, value in metrics.items()}
-        with self.metrics.open("a") as file:
-            file.write(json.dumps({"stage": stage, "step": step, "time_s": round(time_s, 3), **numbers}) + "\n")
+        self._unwritten += json.dumps({"stage": stage, "step": step, "time_s": round(time_s, 3), **numbers}) + "\n"
+        with self.metrics.open("ab", buffering=0) as file:
+            end = file.tell()
+            try:
+                file.write(self._unwritten.encode())
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                file.truncate(end)  # the disk is full: this line is written together with the next one
+            else:
+                self._unwritten = ""
 
     def read_metrics(self, stage: str) -> list[dict[str, Any]]:
         """All lines of one stage, in order; a line torn by a kill is left out."""

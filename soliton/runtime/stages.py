@@ -15,6 +15,7 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from soliton.algorithms.build import build_method
+from soliton.atomic import atomic_file, atomic_folder
 from soliton.envs.calculator import demonstration
 from soliton.evals.evaluation import Evaluation, evaluation_of
 from soliton.learner.learner import Learner
@@ -24,12 +25,11 @@ from soliton.models.critic import Critic
 from soliton.models.load import load_causal_lm
 from soliton.report.view import RunView
 from soliton.runtime.collect import collect
-from soliton.runtime.inline import Boundary
 from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.setup import Setup
-from soliton.runtime.training import InlineTraining
+from soliton.runtime.training import Train, Trained, TrainingStage
 from soliton.types import Role, Trajectory, stable_seed
-from soliton.weights import atomic_file, atomic_folder, published_state, save_model_folder, weights_sha256
+from soliton.weights import published_state, save_model_folder, weights_sha256
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ class Stages:
         prompts = self.setup.prompts.held_out(config.num_prompts, config.seed)
         return evaluation_of(collect(self.setup, model, prompts, seed=config.seed, on_done=on_done))
 
-    def train(self, model: PreTrainedModel, critic: Critic | None) -> tuple[Learner, Boundary]:
-        """Reinforcement learning; `model` and `critic` are trained in place."""
+    def train(self, model: PreTrainedModel, critic: Critic | None, train: Train) -> tuple[Learner, Trained]:
+        """Reinforcement learning by the runtime `train`; `model` and `critic` are trained in place."""
         config = self.setup.config
         method = build_method(config.algorithm, config.method)
         if method.critic is not None and critic is None:
@@ -150,7 +150,7 @@ class Stages:
             total = len(dict(learner.critic.model.named_parameters()))
             names = learner.critic.trainable
             self.view.note(f"the critic trains {len(names)} of its {total} parameters: {', '.join(names)}")
-        training = InlineTraining(
+        stage = TrainingStage(
             self.setup,
             learner,
             self.folder,
@@ -158,7 +158,7 @@ class Stages:
             self.elapsed_s,
             evaluate=lambda: self.evaluate_now(model).pass_at_1().mean,
         )
-        return learner, training.run()
+        return learner, train(stage)
 
     def _report(self, stage: str, step: int, metrics: dict[str, float]) -> None:
         self.folder.append_metrics(stage, step, self.elapsed_s(), metrics)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from soliton.atomic import atomic_file
 from soliton.config import RunConfig
 from soliton.evals.statistics import Estimate
 from soliton.types import Ledger
@@ -16,6 +19,22 @@ LAST_STEPS = 20
 """Steps at the end of a run over which explained variance is averaged."""
 
 Row = dict[str, Any]
+
+
+def identity_of(config: RunConfig) -> dict[str, Any]:
+    """What tells which run a summary is of."""
+    return {
+        "schema": SCHEMA,
+        "seed": config.seed,
+        "algorithm": config.algorithm,
+        "config_sha256": config.sha256(),
+    }
+
+
+def write_summary(path: Path, summary: dict[str, Any]) -> None:
+    """Write `summary.json`, whole or not at all."""
+    with atomic_file(path) as file:
+        file.write_text(json.dumps(summary, indent=1) + "\n")
 
 
 def train_summary(rows: list[Row], ledger: Ledger, config: RunConfig) -> dict[str, Any]:
@@ -59,13 +78,22 @@ def estimate_or_none(estimate: Estimate | None) -> dict[str, Any] | None:
 
 def _idle_share(rows: list[Row]) -> dict[str, float | None]:
     """Share of the clock's time in which the learner waited for a batch, and rollouts for admission."""
-    if not rows or not rows[-1]["time/virtual_s"]:
+    total = _grown(rows, "time/clock_s")
+    if not total:
         return {"learner": None, "rollouts": None}
-    last = rows[-1]
     return {
-        "learner": (last["wait/batch_s"] + last["wait/hold_s"]) / last["time/virtual_s"],
-        "rollouts": last["wait/admission_s"] / last["time/virtual_s"],
+        "learner": (_grown(rows, "wait/batch_s") + _grown(rows, "wait/hold_s")) / total,
+        "rollouts": _grown(rows, "wait/admission_s") / total,
     }
+
+
+def _grown(rows: list[Row], name: str) -> float:
+    """Sum of the increments of a counter that begins again at 0 when its process does."""
+    before, total = 0.0, 0.0
+    for row in rows:
+        total += row[name] - before if row[name] >= before else row[name]
+        before = row[name]
+    return total
 
 
 def _present(rows: list[Row], name: str) -> list[float]:

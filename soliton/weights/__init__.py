@@ -3,18 +3,16 @@
 Importing this package does not import transformers.
 """
 
-from soliton.weights.atomic import atomic_file, atomic_folder, recover_folder
 from soliton.weights.digest import weights_sha256
 from soliton.weights.files import load_tensors, save_model_folder, save_tensors
 from soliton.weights.published import load_published, published_state
+from soliton.weights.versions import PublishedVersions
 
 __all__ = [
-    "atomic_file",
-    "atomic_folder",
+    "PublishedVersions",
     "load_published",
     "load_tensors",
     "published_state",
-    "recover_folder",
     "save_model_folder",
     "save_tensors",
     "weights_sha256",

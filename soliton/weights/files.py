@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from soliton.weights.atomic import atomic_file, atomic_folder
+from soliton.atomic import atomic_file, atomic_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

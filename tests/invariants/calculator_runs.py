@@ -10,8 +10,8 @@ from typing import Any
 
 from soliton.config import RunConfig, parse_config
 from soliton.report.quiet import QuietView
-from soliton.runtime.run import run_stages
 from soliton.runtime.run_folder import RunFolder
+from soliton.runtime.staged_run import run_stages
 
 ROOT = Path(__file__).parents[2]
 WARM_START = ROOT / "tests" / "data" / "warm_start"
@@ -22,6 +22,7 @@ def small_run(run_dir: Path, **changes: Any) -> RunConfig:
     data: dict[str, Any] = {
         "stages": ["train"],
         "run": {"dir": str(run_dir)},
+        "runtime": "inline",
         "init": {"model": str(WARM_START)},
         "env": {"latency": {"kind": "heavy_tailed", "low_s": 0.05, "high_s": 1.0}},
         "limits": {"max_turns": 10, "max_tokens": 256, "max_turn_tokens": 16},

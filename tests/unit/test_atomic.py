@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from soliton.weights import atomic as atomic_module
-from soliton.weights import atomic_file, atomic_folder, recover_folder
+from soliton import atomic as atomic_module
+from soliton.atomic import atomic_file, atomic_folder, recover_folder
 
 
 def write(path: Path, text: str) -> None:

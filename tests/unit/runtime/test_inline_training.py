@@ -8,10 +8,11 @@ import pytest
 
 from soliton.report.quiet import QuietView
 from soliton.runtime import checkpoint as checkpoint_module
-from soliton.runtime import training as training_module
+from soliton.runtime import inline_training as training_module
 from soliton.runtime.inline import Boundary
+from soliton.runtime.inline_training import InlineTraining
 from soliton.runtime.run_folder import RunFolder
-from soliton.runtime.training import InlineTraining
+from soliton.runtime.training import TrainingStage
 from tests.invariants.calculator_runs import small_run
 
 
@@ -40,7 +41,8 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def run() -> list[tuple[str, int]]:
         view = QuietView(io.StringIO())
-        InlineTraining(SimpleNamespace(config=config), learner, folder, view, lambda: 0.0, evaluate=lambda: 0.25).run()
+        setup = SimpleNamespace(config=config)
+        InlineTraining(TrainingStage(setup, learner, folder, view, lambda: 0.0, evaluate=lambda: 0.25)).run()
         return [(row["stage"], row["step"]) for row in folder.read_all_metrics()]
 
     return run

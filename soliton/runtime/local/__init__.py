@@ -1,0 +1,1 @@
+"""The `local` runtime: controller, learner, workers and evaluator as processes of this machine."""

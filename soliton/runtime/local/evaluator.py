@@ -1,0 +1,44 @@
+"""Evaluation during training as a process: neither the learner nor rollouts wait for it.
+
+run   waits for: the command `evaluate VERSION STEP BATCHES`, or `finish`    unblocked by the controller
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from soliton.config import load_config
+from soliton.evals.evaluation import evaluation_of
+from soliton.models.load import load_causal_lm
+from soliton.runtime.collect import collect
+from soliton.runtime.local.channel import Channel
+from soliton.runtime.local.events import Evaluated
+from soliton.runtime.run_folder import RunFolder
+from soliton.runtime.setup import make_setup
+from soliton.weights import PublishedVersions, load_published
+
+EVALUATION = "evaluation"
+"""Folder below `weights/` of the versions that are to be evaluated; the evaluator removes them."""
+FINISH = "finish"
+"""Command: nothing more will come."""
+
+
+def run_evaluator(run_dir: Path, channel: Channel) -> None:
+    """Evaluate what is asked for, one after the other."""
+    torch.set_num_threads(1)
+    folder = RunFolder(run_dir)
+    config = load_config(folder.config)
+    setup = make_setup(config, folder.weights / "model")
+    model = load_causal_lm(folder.weights / "model")
+    versions = PublishedVersions(folder.weights / EVALUATION)
+    prompts = setup.prompts.held_out(config.eval.num_prompts, config.eval.seed)
+    while (command := channel.next_command()) != FINISH:
+        version, step, batches = map(int, command.split()[1:])
+        _, tensors = versions.load(version)
+        load_published(model, tensors)
+        evaluation = evaluation_of(collect(setup, model, prompts, seed=config.eval.seed))
+        channel.send(Evaluated(step, batches, evaluation.pass_at_1().mean))
+        shutil.rmtree(versions.root / f"v_{version}")

@@ -1,0 +1,193 @@
+"""The learner as a process: every stage of the run, and in the training stage the learner's loop over the hub."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from soliton.config import load_config
+from soliton.errors import RunError
+from soliton.runtime.checkpoint import newest_whole_checkpoint, write_checkpoint
+from soliton.runtime.clock import RealClock
+from soliton.runtime.failpoints import failpoint
+from soliton.runtime.learning import Learning
+from soliton.runtime.local.channel import Channel, ChannelView, StopWanted
+from soliton.runtime.local.connection import Connection
+from soliton.runtime.local.disk import when_there_is_space
+from soliton.runtime.local.evaluator import EVALUATION
+from soliton.runtime.local.events import EvaluationDue, TrainingBegins, TrainingEnds
+from soliton.runtime.run_folder import RunFolder
+from soliton.runtime.staged_run import run_stages
+from soliton.runtime.training import STAGE, StepReport, Trained, TrainingStage
+from soliton.store.client import HubStore
+from soliton.types import Publication
+from soliton.weights import (
+    PublishedVersions,
+    load_tensors,
+    published_state,
+    save_model_folder,
+    save_tensors,
+    weights_sha256,
+)
+
+ROLLOUTS_ENDED = "rollouts-ended"
+"""The controller's answer to `TrainingEnds`."""
+
+
+def run_learner(run_dir: Path, channel: Channel) -> None:
+    """Run all stages."""
+    folder = RunFolder(run_dir)
+    view = ChannelView(channel, resumable=(STAGE,))
+    run_stages(load_config(folder.config), folder, view, partial(train_local, channel=channel))
+
+
+def train_local(stage: TrainingStage, channel: Channel) -> Trained:
+    """Train from where the newest checkpoint is, else from the beginning, to the last step.
+
+    Raises:
+        StopWanted: the controller asked for it; the checkpoint is written.
+    """
+    return asyncio.run(LocalTraining(stage, channel).run())
+
+
+class LocalTraining:
+    """Owns the learner's way from its first step to its last.
+
+    Args:
+        stage: what to train with.
+        channel: to the controller.
+    """
+
+    def __init__(self, stage: TrainingStage, channel: Channel) -> None:
+        self._stage = stage
+        self._channel = channel
+        self._config = stage.setup.config
+        self._report = StepReport(stage)
+        self._versions = PublishedVersions(stage.folder.weights)
+        self._connection = Connection.read(stage.folder.connection)
+        self._clock = RealClock()
+        self._newest: Publication | None = None
+        self._checkpointed = -1
+        self._evaluated = -1
+
+    async def run(self) -> Trained:
+        """Train to the last step."""
+        config, connection = self._config, self._connection
+        self._stage.view.stage(STAGE, config.train.steps)
+        resumed = self._load_checkpoint()
+        async with HubStore(
+            connection.url, connection.token, connection.run_id, "learner", RealClock(connection.clock_origin_s)
+        ) as store:
+            learning = Learning(
+                config=config,
+                learner=self._stage.learner,
+                store=store,
+                clock=self._clock,
+                publish=self._publish,
+                on_step=self._on_step,
+                newest=await self._publish_start(store, resumed),
+                batches=resumed.get("batches", 0),
+            )
+            self._channel.send(TrainingBegins())
+            while learning.newest.step < config.train.steps:
+                going_on = await learning.run(self._next_checkpoint(learning.newest.step), self._channel.stop_wanted)
+                await self._save(learning)
+                if self._channel.stop_wanted():
+                    raise StopWanted
+                if not going_on:
+                    break
+            self._channel.send(TrainingEnds())
+            await asyncio.to_thread(self._await_end_of_rollouts)
+            return Trained(learning.newest.step, (await store.status()).ledger)
+
+    def _await_end_of_rollouts(self) -> None:
+        command = self._channel.next_command()
+        assert command == ROLLOUTS_ENDED, command
+
+    def _next_checkpoint(self, step: int) -> int:
+        every = self._config.checkpoint.every_steps
+        return min(self._config.train.steps, (step // every + 1) * every)
+
+    def _on_step(self, step: int, batches: int, metrics: dict[str, float]) -> None:
+        self._report.step(step, batches, metrics)
+        every = self._config.eval.every_steps
+        is_due = every > 0 and (step % every == 0 or step == self._config.train.steps)
+        if is_due and step != self._evaluated and self._newest is not None:
+            self._evaluated = step
+            weights = {n: t.clone() for n, t in published_state(self._stage.learner.actor.model).items()}
+            PublishedVersions(self._stage.folder.weights / EVALUATION).publish(weights, self._newest)
+            self._channel.send(EvaluationDue(self._newest.version, step, batches))
+
+    async def _publish(self, weights: dict[str, Tensor], publication: Publication) -> None:
+        await when_there_is_space(
+            lambda: self._versions.publish(weights, publication),
+            what=f"publishing version {publication.version}",
+            clock=self._clock,
+            alarm=self._stage.view.alarm,
+        )
+        self._versions.clean(self._config.local.keep_weights)
+        self._newest = publication
+
+    async def _publish_start(self, store: HubStore, resumed: dict[str, Any]) -> Publication:
+        """Publish the policy that training starts from: the first one, or the checkpoint's under a new number."""
+        model = self._stage.learner.actor.model
+        status = await store.status()
+        if (status.step, status.batches) != (resumed.get("step", 0), resumed.get("batches", 0)):
+            raise RunError(
+                f"the checkpoint is at step {resumed.get('step', 0)}, batch {resumed.get('batches', 0)}, the store at "
+                f"step {status.step}, batch {status.batches}; they do not belong together"
+            )
+        weights = {name: tensor.clone() for name, tensor in published_state(model).items()}
+        newest_file = self._versions.newest()
+        publication = Publication(
+            version=max(status.version, -1 if newest_file is None else newest_file) + 1,
+            parent=status.version,
+            step=status.step,
+            sha256=weights_sha256(weights),
+        )
+        save_model_folder(model, self._stage.setup.tokenizer, self._stage.folder.weights / "model")
+        await self._publish(weights, publication)
+        failpoint("learner.between_weights_and_cursor")
+        await store.finish_step([], publication)
+        return publication
+
+    async def _save(self, learning: Learning) -> None:
+        if learning.newest.step == self._checkpointed:
+            return
+        tensors, numbers = self._stage.learner.state()
+        state = {
+            "step": learning.newest.step,
+            "batches": learning.batches,
+            "version": learning.newest.version,
+            "learner": numbers,
+            "config_sha256": self._config.sha256(),
+        }
+
+        def write(folder: Path) -> None:
+            save_tensors(tensors, folder / "learner.safetensors")
+            (folder / "state.json").write_text(json.dumps(state, indent=1))
+
+        root, keep = self._stage.folder.checkpoints, self._config.checkpoint.keep
+        await when_there_is_space(
+            lambda: write_checkpoint(root, learning.newest.step, write, keep),
+            what=f"the checkpoint of step {learning.newest.step}",
+            clock=self._clock,
+            alarm=self._stage.view.alarm,
+        )
+        self._checkpointed = learning.newest.step
+
+    def _load_checkpoint(self) -> dict[str, Any]:
+        """Load the newest whole checkpoint into the learner; returns its state, {} if there is none."""
+        checkpoint = newest_whole_checkpoint(self._stage.folder.checkpoints, self._stage.view.alarm)
+        if checkpoint is None:
+            return {}
+        state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
+        self._stage.learner.load_state(load_tensors(checkpoint / "learner.safetensors"), state["learner"])
+        self._stage.view.note(f"going on from {checkpoint.name}")
+        self._checkpointed = state["step"]
+        return state

@@ -1,0 +1,66 @@
+"""Entry point of every child process: `python -m soliton.runtime.local.role NAME RUN_DIR`.
+
+Exit codes: 0 it is done, or was asked to stop; 3 the run cannot go on (the controller was told why); 70 a mistake of
+ours, with the traceback in the log and at the controller. SIGUSR1 writes all stacks to the log.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from soliton.errors import ConfigError, RunError
+from soliton.runtime.local.channel import Channel, StopWanted
+from soliton.runtime.local.events import Crash, Fatal, Stopped
+
+EXIT_FATAL = 3
+EXIT_CRASH = 70
+
+
+def main(name: str, run_dir: Path) -> int:
+    """Run the role `name` ("learner", "worker-<i>", "evaluator") of the run in `run_dir`; returns the exit code."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    channel = Channel()
+    try:
+        _run(name, run_dir, channel)
+    except StopWanted:
+        channel.send(Stopped())
+    except (RunError, ConfigError) as error:
+        logging.getLogger(__name__).exception("%s cannot go on", name)
+        channel.send(Fatal(str(error), is_config=isinstance(error, ConfigError)))
+        return EXIT_FATAL
+    except Exception:
+        text = traceback.format_exc()
+        sys.stderr.write(text)
+        channel.send(Crash(text))
+        return EXIT_CRASH
+    return 0
+
+
+def _run(name: str, run_dir: Path, channel: Channel) -> None:
+    kind = name.partition("-")[0]
+    if kind == "learner":
+        from soliton.runtime.local.learner import run_learner
+
+        run_learner(run_dir, channel)
+    elif kind == "worker":
+        from soliton.runtime.local.worker import run_worker
+
+        run_worker(name, run_dir, channel)
+    elif kind == "evaluator":
+        from soliton.runtime.local.evaluator import run_evaluator
+
+        run_evaluator(run_dir, channel)
+    else:
+        raise ConfigError(f"no role is called {name!r}; there are learner, worker-0, worker-1, ... and evaluator")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))

@@ -1,0 +1,142 @@
+"""Keeping one role alive: start it, listen to it, start it again when it dies, give up when that does not help.
+
+run   waits for: an event or the end of the process    unblocked by the process, `stop`
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+
+from soliton.errors import ConfigError, RunError
+from soliton.runtime.local.events import Crash, Evaluated, Event, Fatal, Progress, Stopped, Update
+from soliton.runtime.local.launcher import LocalLauncher, RoleProcess
+from soliton.types import Clock
+
+FIRST_PAUSE_S = 0.1
+"""Before a second start; doubles with every death in a row."""
+LOG_LINES = 12
+"""Lines of a role's log shown with the cause of a crash loop."""
+
+logger = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """One role.
+
+    Args:
+        name: of the role.
+        launcher: starts it.
+        clock: of the run.
+        max_restarts: deaths in a row, without progress in between, that are forgiven.
+        on_event: told of everything that it says.
+        on_death: called after each death, before the next start.
+        alarm: told of deaths.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        launcher: LocalLauncher,
+        clock: Clock,
+        max_restarts: int,
+        on_event: Callable[[Event], None],
+        on_death: Callable[[], object],
+        alarm: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self._launcher = launcher
+        self._clock = clock
+        self._max_restarts = max_restarts
+        self._on_event = on_event
+        self._on_death = on_death
+        self._alarm = alarm
+        self._process: RoleProcess | None = None
+        self._deaths = 0
+        self._last_words = ""
+        self._is_over = False
+
+    async def run(self) -> None:
+        """Keep it alive until it ends by itself or `stop` is called.
+
+        Raises:
+            RunError: it said that the run cannot go on, or it died too often in a row.
+            ConfigError: it said that the configuration is wrong.
+        """
+        while not self._is_over:
+            self._process = await self._launcher.start(self.name)
+            logger.info("%s started: process %d", self.name, self._process.pid)
+            try:
+                async for event in self._process.events():
+                    self._listen(event)
+                code = await self._process.wait()
+            finally:
+                self._process.kill()
+            logger.info("%s ended: %s", self.name, describe_exit(code))
+            if code == 0 or self._is_over:
+                return
+            await self._after_death(code)
+
+    def stop(self) -> None:
+        """End it now and do not start it again."""
+        self._is_over = True
+        if self._process is not None:
+            self._process.kill()
+
+    def send(self, command: str) -> None:
+        """Give it a command; nothing happens while it does not run."""
+        if self._process is not None:
+            self._process.send(command)
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal."""
+        if self._process is not None:
+            self._process.signal(number)
+
+    def _listen(self, event: Event) -> None:
+        match event:
+            case Fatal(text=text, is_config=is_config):
+                raise (ConfigError if is_config else RunError)(text)
+            case Crash(text=text):
+                self._last_words = text
+                logger.error("%s crashed:\n%s", self.name, text)
+            case Update() | Progress() | Evaluated():
+                self._deaths = 0
+            case Stopped():
+                self._is_over = True
+        self._on_event(event)
+
+    async def _after_death(self, code: int) -> None:
+        assert self._process is not None
+        self._deaths += 1
+        how = describe_exit(code)
+        if self._deaths > self._max_restarts:
+            raise RunError(
+                f"{self.name} died {self._deaths} times in a row without any progress (the last time: {how}). "
+                f"Its last words:\n{self._last_words or _tail(self._process)}\n"
+                f"The whole log: {self._process.log}. Remove the cause, then go on with --resume"
+            )
+        self._on_death()
+        self._alarm(
+            f"{self.name} died ({how}); starting it again ({self._deaths} of at most {self._max_restarts} in a row)"
+        )
+        self._last_words = ""
+        pause_s = FIRST_PAUSE_S * 2 ** (self._deaths - 1)
+        await self._clock.sleep_until(self._clock.now() + pause_s)
+
+
+def describe_exit(code: int) -> str:
+    """An exit code in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def _tail(process: RoleProcess) -> str:
+    lines = process.log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+    return "\n".join(lines) or "(its log is empty)"
