@@ -18,6 +18,7 @@ from soliton.store.changes import (
     DrawState,
     Published,
     Queued,
+    Rewound,
     Taken,
 )
 from soliton.store.config import StoreConfig
@@ -43,9 +44,9 @@ class Work:
         num_given_up: draws given up: too many failed attempts, or too few valid members.
     """
 
-    def __init__(self, config: StoreConfig, versions: VersionTable) -> None:
+    def __init__(self, config: StoreConfig, versions: VersionTable | None = None) -> None:
         self._config = config
-        self.versions = versions
+        self.versions = VersionTable() if versions is None else versions
         self.book = AttemptBook()
         self.lengths = LengthCounts()
         self.draws: dict[int, Draw] = {}
@@ -72,6 +73,43 @@ class Work:
             if draw.ready:
                 self.put_back([draw])
             self._update_hold(draw)
+
+    def readmit(self, draws: list[Draw]) -> None:
+        """Take up draws whose attempts are in the book already: loaded from a file, or undone. All their leases are
+        lost, and limits may have changed since.
+        """
+        for draw in draws:
+            self.draws[draw.number] = draw
+            for attempt in draw.in_flight:
+                sample = draw.samples[attempt.sample]
+                if not sample.waiting:  # no try is left: nothing of it would ever settle
+                    sample.in_flight.remove(attempt.attempt)
+                    self.book.supersede(attempt)
+        self.index()
+        for draw in draws:
+            if draw.settled:
+                self._settle(draw)
+
+    def rewind(self, batches: int, version: int) -> None:
+        """Go back to a checkpoint after `batches` batches, at `version`; undone draws are then given to `readmit`.
+
+        Raises:
+            RunError: there are not so many batches, or the version is not in this lineage. Nothing has changed then.
+        """
+        if not 0 <= batches <= self.batches:
+            raise RunError(f"cannot go back to {batches} batches: {self.batches} were consumed")
+        self.versions.rewind(version)
+        self.book.give_back()
+        self.batches = batches
+        self._last_batch = ([], None)
+        self.book.changes.append(Rewound(batches, version))
+
+    def drop_rolled_back(self, draws: list[Draw]) -> None:
+        """Drop those of these ready draws that hold a version outside this lineage, and issue them again."""
+        for draw in draws:
+            if draw.ready and self._unfit(draw) is DropReason.ROLLED_BACK:
+                self._drop(draw, DropReason.ROLLED_BACK)
+        self.index()  # their places in line went with them
 
     def drain(self) -> list[Change]:
         """What changed since the last call, in order."""

@@ -1,0 +1,157 @@
+"""Changes as rows: all of a call in one transaction, or none.
+
+Owns the writing connection's statements. Guarantees: `write` either made everything last or nothing; a full disk is
+told apart from a broken one.
+"""
+
+# ruff: noqa: S608  (queries are put together from constants of this package; values are always bound)
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from soliton.errors import RunError, StorageFullError
+from soliton.store.changes import (
+    Accepted,
+    BatchFinished,
+    Change,
+    DrawMoved,
+    Dropped,
+    Failed,
+    Issued,
+    Published,
+    Rewound,
+    Superseded,
+    Trained,
+)
+from soliton.store.codec import encode_trajectory
+from soliton.store.schema import microseconds, payload_crc
+from soliton.types import AttemptId, Trajectory
+
+FULL_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC})
+"""What SQLite says when a write finds no space; the two others on file systems that notice late."""
+
+_KEY = "draw = ? AND sample = ? AND attempt = ?"
+
+
+class Journal:
+    """Writes changes through `connection`, which must be in autocommit mode.
+
+    Args:
+        connection: of the store's file.
+        path: for messages.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Make `changes` last, in order, in one transaction.
+
+        Raises:
+            StorageFullError: there was no space. Nothing was written; try again later.
+            RunError: the database failed otherwise. Nothing was written.
+        """
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for change in changes:
+                self._apply(change)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise self._explained(error) from error
+
+    def _explained(self, error: sqlite3.Error) -> RunError:
+        if error.sqlite_errorcode in FULL_CODES:
+            return StorageFullError(
+                f"no space left to write to {self._path} ({error}); nothing is lost: rollouts wait and go on when "
+                "there is space. Free some, or move the run to a larger disk and resume it there"
+            )
+        return RunError(
+            f"cannot write to {self._path}: {error.sqlite_errorname} ({error}); the last call was not recorded. "
+            "Check the disk, then resume: the file is verified when it is opened"
+        )
+
+    def _apply(self, change: Change) -> None:
+        run = self._connection.execute
+        match change:
+            case Issued(lease):
+                run(
+                    "INSERT INTO attempts (draw, sample, attempt, state, holder, issued_us, lease_version) "
+                    "VALUES (?, ?, ?, 'in_flight', ?, ?, ?)",
+                    (*_key(lease.attempt), lease.holder, microseconds(lease.issued_s), lease.version),
+                )
+            case Accepted(queued, trajectory):
+                versions = ",".join(map(str, queued.versions))
+                run(
+                    "UPDATE attempts SET state = 'queued', committed_us = ?, versions = ?, num_action_tokens = ?, "
+                    f"num_bytes = ? WHERE {_KEY}",
+                    (
+                        microseconds(queued.committed_s),
+                        versions,
+                        queued.num_action_tokens,
+                        queued.num_bytes,
+                        *_key(queued.attempt),
+                    ),
+                )
+                self._keep(trajectory, versions)
+            case Failed(trajectory, reason, committed_s):
+                run(
+                    f"UPDATE attempts SET state = 'dropped', reason = ?, committed_us = ?, versions = '' WHERE {_KEY}",
+                    (reason.value, microseconds(committed_s), *_key(trajectory.attempt)),
+                )
+                self._keep(trajectory, "")
+            case Superseded(attempt):
+                run(f"UPDATE attempts SET state = 'superseded' WHERE {_KEY}", _key(attempt))
+            case Dropped(attempt, reason):
+                run(f"UPDATE attempts SET state = 'dropped', reason = ? WHERE {_KEY}", (reason.value, *_key(attempt)))
+            case Trained(taken, batch, position):
+                run(
+                    "UPDATE attempts SET state = 'trained', batch = ?, position = ?, staleness = ?, "
+                    f"min_trusted_version = ?, queued_us = ? WHERE {_KEY}",
+                    (
+                        batch,
+                        position,
+                        taken.staleness,
+                        taken.min_trusted_version,
+                        microseconds(taken.queued_s),
+                        *_key(taken.queued.attempt),
+                    ),
+                )
+            case DrawMoved(number, state):
+                run("INSERT OR REPLACE INTO draws (number, state) VALUES (?, ?)", (number, state))
+            case Published(row):
+                run(
+                    "INSERT INTO publications (version, parent, step, sha256) VALUES (?, ?, ?, ?)",
+                    (row.version, row.parent, row.step, row.sha256),
+                )
+            case BatchFinished(number, version):
+                run("INSERT INTO batches (number, version) VALUES (?, ?)", (number, version))
+            case Rewound(batches, version):
+                self._rewind(batches, version)
+
+    def _keep(self, trajectory: Trajectory, versions: str) -> None:
+        body = encode_trajectory(trajectory)
+        crc = payload_crc(trajectory.attempt, versions, body)
+        self._connection.execute(
+            f"INSERT INTO payloads (id, crc, body) SELECT id, ?, ? FROM attempts WHERE {_KEY}",
+            (crc, body, *_key(trajectory.attempt)),
+        )
+
+    def _rewind(self, batches: int, version: int) -> None:
+        run = self._connection.execute
+        run("UPDATE publications SET rolled_back = 1 WHERE version > ?", (version,))
+        run("UPDATE draws SET state = 'open' WHERE number IN (SELECT draw FROM attempts WHERE batch >= ?)", (batches,))
+        run(
+            "UPDATE attempts SET state = 'queued', batch = NULL, position = NULL, staleness = NULL, "
+            "min_trusted_version = NULL, queued_us = NULL WHERE batch >= ?",
+            (batches,),
+        )
+        run("DELETE FROM batches WHERE number >= ?", (batches,))
+
+
+def _key(attempt: AttemptId) -> tuple[int, int, int]:
+    return attempt.draw, attempt.sample, attempt.attempt

@@ -1,0 +1,251 @@
+"""The durable store: the same decisions as the store in memory, in one SQLite file that survives a kill.
+
+Owns the file. Long queues cost disk and no memory: payloads are written at commit and read at take, and attempts that
+are over are asked of the file. Guarantees: what a call answered is on disk before it answers, all of a call in one
+transaction; memory is never behind the file, and never ahead of it for what was answered. When the disk is full, calls
+raise `StorageFullError`, what could not be written is kept, and the next call writes it first: a repeated call is
+answered once there is space, and nothing is lost or doubled.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sqlite3
+from pathlib import Path
+from typing import Literal
+
+from soliton.errors import ConfigError, RunError
+from soliton.store.changes import Change
+from soliton.store.config import StoreConfig
+from soliton.store.integrity import DamagedPayload, refusal, verify
+from soliton.store.journal import Journal
+from soliton.store.load import load_undone, load_work
+from soliton.store.queries import count, read_ack, read_ledger, read_payload
+from soliton.store.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
+from soliton.store.store import CommitAck
+from soliton.store.waiting import WaitingStore
+from soliton.store.work import Work
+from soliton.types import AttemptId, Clock, Ledger, Trajectory
+
+Durability = Literal["process", "power"]
+
+log = logging.getLogger(__name__)
+
+
+class SqliteStore(WaitingStore):
+    """`soliton.store.store.Store` in a file. Made by `open`; one process at a time may have it open for writing.
+
+    Attributes:
+        findings: what the check at opening found and did, one sentence each; empty for a sound file.
+        run_id: drawn when the file was made.
+    """
+
+    findings: tuple[str, ...]
+    run_id: str
+
+    def __init__(self, path: Path, config: StoreConfig, clock: LaterClock, connection: sqlite3.Connection) -> None:
+        super().__init__(config, clock, Work(config))
+        self._later = clock
+        self._path = path
+        self._connection = connection
+        self._journal = Journal(connection, str(path))
+        self._pending: list[Change] = []
+        self.findings = ()
+
+    @classmethod
+    def open(
+        cls, path: Path, config: StoreConfig, clock: Clock, *, durability: Durability = "process", identity: str = ""
+    ) -> SqliteStore:
+        """The store in `path`, made if there is none, verified if there is one.
+
+        Every row and payload is checked. A queued trajectory whose bytes are damaged is dropped and its draw issued
+        again; a trained one is reported. All leases of the session before are lost, and its clock goes on.
+
+        Args:
+            path: of the database file.
+            config: limits; they may differ from the last time, `group_size` may not.
+            clock: stamps leases and measures waits.
+            durability: "process" survives a kill of the process, "power" also one of the machine.
+            identity: whose prompts these are; a file made with another text is refused.
+
+        Raises:
+            ConfigError: another group size or identity.
+            RunError: not a store, a store of another version of Soliton, or one whose index is damaged.
+        """
+        is_new = not path.exists() or not path.stat().st_size
+        connection = _connect(path, durability, is_new)
+        try:
+            if is_new:
+                _create(connection, config, identity)
+            run_id = _check_meta(connection, path, config, identity)
+            damaged = [] if is_new else verify(path)
+            _drop_damaged(connection, damaged)
+            store = cls(path, config, LaterClock(clock, _last_s(connection)), connection)
+            store._work = load_work(connection, config)
+            store._save()
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            raise refusal(path, str(error)) from error
+        except BaseException:
+            connection.close()
+            raise
+        store.run_id = run_id
+        store.findings = tuple(_finding(path, damage) for damage in damaged)
+        for finding in store.findings:
+            log.warning(finding)
+        return store
+
+    def rewind(self, batches: int, version: int) -> None:
+        """Go back to a checkpoint: `batches` were consumed, `version` (-1: none) is the newest policy.
+
+        Publications after it are rolled back; their numbers stay used. What the undone batches trained is queued again,
+        or dropped as `rolled_back` and its draw issued again if it holds a rolled-back version; a batch that is taken
+        goes back to the queue. One transaction.
+
+        Raises:
+            RunError: this store was never there. Nothing has changed then.
+        """
+        self._save()
+        work = self._work
+        work.rewind(batches, version)
+        undone = load_undone(self._connection, self._config, work.book, batches)
+        work.readmit(undone)
+        work.drop_rolled_back(undone)
+        self._handed = {}
+        self._save()
+        self._wake()
+
+    def reissue_lost(self, issued_before_s: float) -> list[AttemptId]:
+        """Presume, as `lose` does, that attempts leased before `issued_before_s` of the caller's clock are lost."""
+        return super().reissue_lost(issued_before_s + self._later.offset_s)
+
+    def close_file(self) -> None:
+        """Close the store and its file. Nothing can be asked of it afterwards.
+
+        Raises:
+            StorageFullError: something is still unwritten, and there is no space for it; the file stays open.
+        """
+        self.close()
+        self._save()
+        self._connection.close()
+
+    # -- what `WaitingStore` wants ------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        self._pending += self._work.drain()
+        if self._pending:
+            self._journal.write(self._pending)
+            self._pending = []
+
+    def _payload(self, attempt: AttemptId) -> Trajectory | None:
+        try:
+            trajectory = read_payload(self._connection, attempt)
+        except sqlite3.DatabaseError:
+            trajectory = None
+        if trajectory is None:
+            finding = _finding(self._path, DamagedPayload(attempt, "queued"))
+            self.findings += (finding,)
+            log.warning(finding)
+        return trajectory
+
+    def _finished_ack(self, attempt: AttemptId) -> CommitAck | None:
+        return read_ack(self._connection, attempt)
+
+    def _ledger(self) -> Ledger:
+        return read_ledger(self._connection)
+
+
+class LaterClock:
+    """The clock of a new session, going on where the one before ended.
+
+    Args:
+        clock: begins anywhere.
+        last_s: the last moment of the session before.
+    """
+
+    def __init__(self, clock: Clock, last_s: float) -> None:
+        self._clock = clock
+        self.offset_s = max(0.0, last_s - clock.now())
+
+    def now(self) -> float:
+        """Seconds since the run's origin, over all sessions."""
+        return self._clock.now() + self.offset_s
+
+    async def sleep_until(self, when: float) -> None:
+        """Return once `now() >= when`."""
+        await self._clock.sleep_until(when - self.offset_s)
+
+
+def _connect(path: Path, durability: Durability, is_new: bool) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
+    try:
+        if is_new:
+            connection.execute("PRAGMA page_size = 8192")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
+        return connection
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise refusal(path, str(error)) from error
+
+
+def _create(connection: sqlite3.Connection, config: StoreConfig, identity: str) -> None:
+    meta = {
+        "schema": str(SCHEMA_VERSION),
+        "run_id": secrets.token_hex(8),
+        "group_size": str(config.group_size),
+        "identity": identity,
+    }
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.executescript(f"BEGIN; {TABLES} COMMIT;")
+    connection.execute("BEGIN")
+    connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+    connection.execute("COMMIT")
+
+
+def _check_meta(connection: sqlite3.Connection, path: Path, config: StoreConfig, identity: str) -> str:
+    """Whether this store may be opened here; returns its run id."""
+    meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+    schema = meta.get("schema")
+    if schema != str(SCHEMA_VERSION):
+        raise RunError(
+            f"{path} has schema {schema}; this version of Soliton reads {SCHEMA_VERSION}. Use the version that wrote it"
+        )
+    if meta.get("group_size") != str(config.group_size):
+        raise ConfigError(
+            f"group_size: got {config.group_size}, but the run in {path} was started with {meta.get('group_size')}; "
+            f"resume with {meta.get('group_size')} or start a new run"
+        )
+    if meta.get("identity") != identity:
+        raise ConfigError(
+            f"{path} belongs to another stream of prompts, so its draws mean other prompts:\n"
+            f"  the run has {meta.get('identity')!r}\n  now given   {identity!r}\n"
+            "resume with the configuration it was started with, or start a new run"
+        )
+    return str(meta["run_id"])
+
+
+def _last_s(connection: sqlite3.Connection) -> float:
+    """The last moment that the file knows of."""
+    return (
+        count(connection, "SELECT coalesce(max(max(issued_us), coalesce(max(committed_us), 0)), 0) FROM attempts") / 1e6
+    )
+
+
+def _drop_damaged(connection: sqlite3.Connection, damaged: list[DamagedPayload]) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany(
+        "UPDATE attempts SET state = 'dropped', reason = 'damaged' "
+        "WHERE draw = ? AND sample = ? AND attempt = ? AND state = 'queued'",
+        [(damage.attempt.draw, damage.attempt.sample, damage.attempt.attempt) for damage in damaged],
+    )
+    connection.execute("COMMIT")
+
+
+def _finding(path: Path, damage: DamagedPayload) -> str:
+    done = {
+        "queued": "it was dropped as damaged and its draw is issued again",
+        "trained": "it was trained before that, the run goes on, and replay will refuse it",
+    }.get(damage.state, "it was dropped earlier and is not needed")
+    return f"{path}: the bytes of {damage.attempt} ({damage.state}) are not those that were written; {done}"
