@@ -55,6 +55,12 @@ class SftConfig(_AdamWConfig):
 
     lr: float = Field(default=3e-3, gt=0)
     """Peak learning rate (measured on the demo's 0.3M model; a 30B model wants about 1e-5)."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """What moves the hidden matrices; AdamW moves the rest in any case. "muon" (orthogonalised momentum) is for models
+    trained from nothing, which it teaches in fewer updates; for models that AdamW pretrained keep "adamw"."""
+    muon_lr: float = Field(default=0.02, gt=0)
+    """Peak learning rate of Muon, on the same schedule: about the change of a matrix's singular values per update (the
+    usual value). Not read by "adamw"."""
     lr_warmup_updates: int = Field(default=20, ge=0)
     """Updates over which the learning rate rises linearly; 0 = at once."""
     lr_schedule: Literal["cosine", "constant"] = "cosine"

@@ -7,7 +7,7 @@ momentum of a zero gradient can move it (fault A14).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -79,23 +79,15 @@ class Optimiser:
         Raises:
             RunError: the norm, or a parameter after the update, is not finite.
         """
-        for parameter in self.parameters.values():
-            if parameter.grad is None:  # no token reached it: gradient 0, so that its moments exist like the others'
-                parameter.grad = torch.zeros_like(parameter)
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        scene.require_finite("gradient norm", norm)
-        torch.nn.utils.clip_grads_with_norm_(list(self.parameters.values()), self._grad_clip, norm)
+        parameters = list(self.parameters.values())
+        norm = clip_gradients(parameters, self._grad_clip, scene)
         for group in self._adamw.param_groups:
             group["lr"] = self.lr
         self._adamw.step()
         self.discard_gradients()
         self.updates += 1
-        scene.require_finite(
-            "norm of the parameters after the update",
-            torch.nn.utils.get_total_norm([p.detach() for p in self.parameters.values()]),
-        )
-        return float(norm)
+        require_finite_parameters(parameters, scene)
+        return norm
 
     def state(self) -> dict[str, Tensor]:
         """`{parameter name}/{moment}` -> tensor; empty only before the first update."""
@@ -127,6 +119,30 @@ class Optimiser:
                     )
             self._adamw.state[parameter] = moments
         self.updates = updates
+
+
+def clip_gradients(parameters: Sequence[Parameter], limit: float, scene: Scene) -> float:
+    """Scale the gradients down to the global L2 norm `limit`, if theirs is larger.
+
+    Returns:
+        Global L2 norm before.
+
+    Raises:
+        RunError: the norm is not finite.
+    """
+    for parameter in parameters:
+        if parameter.grad is None:  # no token reached it: gradient 0, so that its moments exist like the others'
+            parameter.grad = torch.zeros_like(parameter)
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    scene.require_finite("gradient norm", norm)
+    torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+    return float(norm)
+
+
+def require_finite_parameters(parameters: Sequence[Parameter], scene: Scene) -> None:
+    """Raise `RunError` if a parameter is not finite."""
+    norm = torch.nn.utils.get_total_norm([p.detach() for p in parameters])
+    scene.require_finite("norm of the parameters after the update", norm)
 
 
 def require_same_names(what: str, expected: set[str], got: set[str]) -> None:

@@ -18,6 +18,7 @@ from soliton.learner.actor import action_logprobs
 from soliton.learner.alarms import Scene
 from soliton.learner.config import SftConfig
 from soliton.learner.microbatches import micro_batches, sorted_by_length
+from soliton.learner.muon import MuonOptimiser
 from soliton.learner.optimiser import Optimiser, warm_up, warm_up_then_cosine
 from soliton.losses import token_mean
 
@@ -86,15 +87,7 @@ def sft(
     model.train(mode=False)
     per_epoch = -(-len(demonstrations) // config.batch_size)
     total = per_epoch * config.epochs
-    cosine = config.lr_schedule == "cosine"
-    optimiser = Optimiser(
-        dict(model.named_parameters()),
-        lr=config.lr,
-        schedule=warm_up_then_cosine(config.lr_warmup_updates, total) if cosine else warm_up(config.lr_warmup_updates),
-        betas=config.betas,
-        weight_decay=config.weight_decay,
-        grad_clip=config.grad_clip,
-    )
+    optimiser = _optimiser(model, config, total)
     updates: list[SftUpdate] = []
     for chosen in shuffled_batches(len(demonstrations), config.batch_size, config.epochs, seed):
         scene = Scene(f"SFT update {len(updates) + 1}", tuple(f"demonstration {i}" for i in chosen))
@@ -104,6 +97,30 @@ def sft(
         if progress is not None:
             progress(updates[-1])
     return updates
+
+
+def _optimiser(model: PreTrainedModel, config: SftConfig, total: int) -> Optimiser | MuonOptimiser:
+    cosine = config.lr_schedule == "cosine"
+    warmup = config.lr_warmup_updates
+    schedule = warm_up_then_cosine(warmup, total) if cosine else warm_up(warmup)
+    if config.optimiser == "muon":
+        return MuonOptimiser(
+            model,
+            muon_lr=config.muon_lr,
+            lr=config.lr,
+            schedule=schedule,
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            grad_clip=config.grad_clip,
+        )
+    return Optimiser(
+        dict(model.named_parameters()),
+        lr=config.lr,
+        schedule=schedule,
+        betas=config.betas,
+        weight_decay=config.weight_decay,
+        grad_clip=config.grad_clip,
+    )
 
 
 def shuffled_batches(count: int, batch_size: int, epochs: int, seed: int) -> Iterator[list[int]]:
