@@ -43,6 +43,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY.PATH=VALUE", help="Change a key of the recipe, e.g. train.steps=20 seed=3."),
 ]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print alarms and the result, nothing else.")]
 Resume = Annotated[
     Path | None,
@@ -120,6 +121,44 @@ def evaluate(recipe: Recipe, overrides: Overrides = None, quiet: Quiet = False) 
       [cyan]soliton eval recipes/calculator.toml run.dir=runs/check[/cyan]
     """
     _run(recipe, overrides, stages=["eval"], resume=None, quiet=quiet)
+
+
+@app.command()
+def replay(run: Run, quiet: Quiet = False) -> None:
+    """Repeat the training of a [cyan]local[/cyan] run from its store alone, and compare every published policy.
+
+    No engine and no environment take part. Ends with the same weights hash, or names the first batch that differs.
+
+    Example:
+      [cyan]soliton replay runs/calculator[/cyan]
+    """
+    from soliton.runtime.clock import wall_s
+
+    view = make_view(Console(), quiet, wall_s)
+    with _exit_codes(view):
+        from soliton.runtime.replay import replay as replay_run
+
+        done = replay_run(run, view)
+        critic = f", critic {done.critic_sha256}" if done.critic_sha256 else ""
+        view.finish(f"equal: {done.batches} batches, {done.step} steps; sha256 of the actor {done.sha256}{critic}")
+
+
+@app.command()
+def doctor(run: Run) -> None:
+    """Say what a run is doing: who waits for whom and since when, its processes, its last log lines.
+
+    Exit code 0 if it runs, 1 if it does not.
+
+    Example:
+      [cyan]soliton doctor runs/calculator[/cyan]
+    """
+    with _exit_codes(make_view(Console(), True, lambda: 0.0)):
+        from soliton.runtime.local.doctor import diagnose
+
+        diagnosis = diagnose(run)
+        for line in diagnosis.lines:
+            Console(highlight=False).print(escape(line), soft_wrap=True)
+        raise typer.Exit(0 if diagnosis.alive else EXIT_RUN_STOPPED)
 
 
 @app.command()

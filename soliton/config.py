@@ -78,8 +78,8 @@ class ModelTable(Table):
 class EnvTable(Table):
     """The task."""
 
-    name: Literal["calculator"] = "calculator"
-    """Built-in environment."""
+    name: str = Field(default="calculator", pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?$")
+    """Built-in environment (`calculator`), or your own as `module:Class`."""
     num_prompts: int | None = Field(default=None, ge=1)
     """Size of the training prompt set; None: an endless stream of new prompts."""
     latency: LatencyConfig = LatencyConfig()

@@ -12,6 +12,7 @@ import heapq
 import selectors
 import time
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +28,11 @@ STUCK_AFTER_S = 60.0
 def wall_s() -> float:
     """Real seconds from an arbitrary origin; for measuring durations."""
     return time.perf_counter()
+
+
+def seconds_since_change(path: Path) -> float:
+    """Seconds of the machine's date since the file was last written; only for telling people."""
+    return time.time() - path.stat().st_mtime
 
 
 class RealClock:

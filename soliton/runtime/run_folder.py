@@ -6,8 +6,8 @@ summary.json      result of the run; `curves.png` its curves
 stages/           what finished stages left: `sft` (a Hugging Face folder), `value_pretraining` (a critic)
 evals/            per-prompt results of each evaluation
 checkpoints/      `step_N`
-weights/          published versions (`v_N`) and the policy's folder (`model`), under the `local` runtime
-store.sqlite      every attempt and its trajectory, under the `local` runtime
+weights/          published versions (`v_N`), and what training started from (`model`, `critic`); `local` runtime
+store.sqlite      every attempt and its trajectory; `local` runtime
 final/            the trained policy as a Hugging Face folder; `final_critic/` its critic
 logs/             what the run said, and each of its processes
 lock, hub.json    while it runs: who owns the folder, and where its hub answers (with its token: mode 0600)
@@ -29,6 +29,11 @@ from typing import Any
 from soliton.errors import ConfigError
 from soliton.report.folder import read_metrics
 from soliton.runtime.clock import wall_s
+
+START_MODEL = "model"
+"""Folder below `weights/`: the policy that training starts from, in Hugging Face form."""
+START_CRITIC = "critic"
+"""Folder below `weights/`: its critic, if the method has one."""
 
 
 class RunFolder:

@@ -11,16 +11,15 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from soliton.config import RunConfig
 from soliton.engines.local import LocalEngine
-from soliton.envs.calculator import Calculator
 from soliton.envs.environment import Environment
 from soliton.envs.latency import LatencyConfig, SimulatedLatency
 from soliton.errors import ConfigError
 from soliton.models.character_tokenizer import character_tokenizer
 from soliton.models.load import load_causal_lm, new_causal_lm
 from soliton.models.tiny import tiny_qwen3_config, tiny_qwen3_moe_config
-from soliton.prompts.calculator import CalculatorPrompts
 from soliton.prompts.stream import PromptStream
 from soliton.rollout.renderer import Renderer
+from soliton.runtime.task import Task, find_task
 from soliton.types import Clock, stable_seed
 
 Tokenizer = Any
@@ -35,11 +34,13 @@ class Setup:
 
     Attributes:
         config: the run's configuration.
+        task: environment, prompts and expert.
         tokenizer, renderer: of the policy.
         prompts: training stream; held-out prompts come from it, too.
     """
 
     config: RunConfig
+    task: Task
     tokenizer: Tokenizer
     renderer: Renderer
     prompts: PromptStream
@@ -48,7 +49,7 @@ class Setup:
         """Environments of the run's task, with simulated tool latency around them."""
 
         def make(clock: Clock, seed: int) -> Environment:
-            return SimulatedLatency(Calculator(), clock, latency, seed)
+            return SimulatedLatency(self.task.make_environment(), clock, latency, seed)
 
         return make
 
@@ -69,8 +70,9 @@ class Setup:
 def make_setup(config: RunConfig, model_folder: Path | None) -> Setup:
     """Tokenizer, renderer and prompts; the tokenizer comes from `model_folder` if the model does."""
     tokenizer: Tokenizer = character_tokenizer() if model_folder is None else _load_tokenizer(model_folder)
-    prompts = CalculatorPrompts(seed=stable_seed(config.seed, "prompts"), num_prompts=config.env.num_prompts)
-    return Setup(config=config, tokenizer=tokenizer, renderer=Renderer(tokenizer), prompts=prompts)
+    task = find_task(config.env.name)
+    prompts = task.make_prompts(seed=stable_seed(config.seed, "prompts"), num_prompts=config.env.num_prompts)
+    return Setup(config=config, task=task, tokenizer=tokenizer, renderer=Renderer(tokenizer), prompts=prompts)
 
 
 def initial_model(config: RunConfig, setup: Setup, model_folder: Path | None) -> PreTrainedModel:

@@ -16,7 +16,8 @@ from transformers import PreTrainedModel
 
 from soliton.algorithms.build import build_method
 from soliton.atomic import atomic_file, atomic_folder
-from soliton.envs.calculator import demonstration
+from soliton.config import RunConfig
+from soliton.errors import ConfigError
 from soliton.evals.evaluation import Evaluation, evaluation_of
 from soliton.learner.learner import Learner
 from soliton.learner.sft import Demonstration, SftUpdate, sft
@@ -54,6 +55,11 @@ class Stages:
         if done.exists():
             return load_causal_lm(done)
         config = self.setup.config.sft
+        if self.setup.task.demonstrate is None:
+            raise ConfigError(
+                f"stages: 'sft' needs demonstrations, and {self.setup.config.env.name!r} has no demonstration(prompt, "
+                "rng, noise); give it one, or drop the stage and start from a model with init.model"
+            )
         seed = stable_seed(self.setup.config.seed, "sft")
         self.folder.truncate_metrics("sft", after_step=-1)
         self.view.stage("sft", config.epochs * -(-config.num_demonstrations // config.batch_size))
@@ -68,7 +74,9 @@ class Stages:
 
     def _demonstration(self, draw: int, seed: int) -> Demonstration:
         rng = np.random.default_rng(stable_seed(seed, draw))
-        messages = demonstration(self.setup.prompts.at(draw), rng, self.setup.config.sft.noise)
+        demonstrate = self.setup.task.demonstrate
+        assert demonstrate is not None, "checked before the stage"
+        messages = demonstrate(self.setup.prompts.at(draw), rng, self.setup.config.sft.noise)
         token_ids, roles = self.setup.renderer.demonstration(messages)
         return Demonstration(np.asarray(token_ids, dtype=np.int32), np.asarray(roles) == Role.ACTION)
 
@@ -138,15 +146,10 @@ class Stages:
 
     def train(self, model: PreTrainedModel, critic: Critic | None, train: Train) -> tuple[Learner, Trained]:
         """Reinforcement learning by the runtime `train`; `model` and `critic` are trained in place."""
-        config = self.setup.config
-        method = build_method(config.algorithm, config.method)
-        if method.critic is not None and critic is None:
-            critic = Critic.from_causal_lm(model)
-            self.view.note("the critic was not pretrained: it starts from the policy's trunk with a zero value head")
-        learner = Learner(
-            actor=model, critic=critic if method.critic is not None else None, method=method, config=config.learner
-        )
+        learner = new_learner(self.setup.config, model, critic)
         if learner.critic is not None:
+            if critic is None:
+                self.view.note("the critic was not pretrained: it starts from the policy's trunk, with a zero head")
             total = len(dict(learner.critic.model.named_parameters()))
             names = learner.critic.trainable
             self.view.note(f"the critic trains {len(names)} of its {total} parameters: {', '.join(names)}")
@@ -163,3 +166,13 @@ class Stages:
     def _report(self, stage: str, step: int, metrics: dict[str, float]) -> None:
         self.folder.append_metrics(stage, step, self.elapsed_s(), metrics)
         self.view.update(step, metrics)
+
+
+def new_learner(config: RunConfig, model: PreTrainedModel, critic: Critic | None) -> Learner:
+    """A learner at step 0 that trains `model` and `critic` in place; it makes a critic if it needs one and has none."""
+    method = build_method(config.algorithm, config.method)
+    if method.critic is not None and critic is None:
+        critic = Critic.from_causal_lm(model)
+    return Learner(
+        actor=model, critic=critic if method.critic is not None else None, method=method, config=config.learner
+    )

@@ -197,6 +197,11 @@ class WaitingStore(abc.ABC):
         return self._work.versions.next_version
 
     @property
+    def batches(self) -> int:
+        """Batches consumed in this lineage."""
+        return self._work.batches
+
+    @property
     def num_given_up(self) -> int:
         """Draws given up: too many failed attempts, or too few valid members."""
         return self._work.num_given_up

@@ -106,6 +106,8 @@ class Controller:
         """Until the learner is done."""
         token, run_id = secrets.token_urlsafe(32), secrets.token_hex(8)
         app = hub_app(self._store, token=token, run_id=run_id)
+        for finding in self._store.findings:
+            self._view.alarm(finding)
         self._go_back()
         try:
             async with serve(app, self._config.local.host, self._config.local.port) as url:
@@ -235,9 +237,10 @@ class Controller:
 
     def _go_back(self) -> None:
         """Put store and metrics where the newest whole checkpoint is: the next learner goes on from there."""
-        if self._store.newest is None:
+        publications = self._store.publications()
+        if not publications:
             return
-        batches, version = 0, self._store.publications()[0].version
+        batches, version = 0, publications[0].version
         while (checkpoint := newest_whole_checkpoint(self._folder.checkpoints, self._alarm)) is not None:
             state = json.loads((checkpoint / "state.json").read_text())
             if state["batches"] <= self._store.batches:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import torch
-
 from soliton.config import load_config
 from soliton.evals.evaluation import evaluation_of
 from soliton.models.load import load_causal_lm
 from soliton.runtime.collect import collect
 from soliton.runtime.local.channel import Channel
 from soliton.runtime.local.events import Evaluated
-from soliton.runtime.run_folder import RunFolder
+from soliton.runtime.run_folder import START_MODEL, RunFolder
 from soliton.runtime.setup import make_setup
 from soliton.weights import PublishedVersions, load_published
 
@@ -28,11 +26,10 @@ FINISH = "finish"
 
 def run_evaluator(run_dir: Path, channel: Channel) -> None:
     """Evaluate what is asked for, one after the other."""
-    torch.set_num_threads(1)
     folder = RunFolder(run_dir)
     config = load_config(folder.config)
-    setup = make_setup(config, folder.weights / "model")
-    model = load_causal_lm(folder.weights / "model")
+    setup = make_setup(config, folder.weights / START_MODEL)
+    model = load_causal_lm(folder.weights / START_MODEL)
     versions = PublishedVersions(folder.weights / EVALUATION)
     prompts = setup.prompts.held_out(config.eval.num_prompts, config.eval.seed)
     while (command := channel.next_command()) != FINISH:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from soliton.atomic import atomic_folder
 from soliton.config import load_config
 from soliton.errors import RunError
 from soliton.runtime.checkpoint import newest_whole_checkpoint, write_checkpoint
@@ -21,7 +22,7 @@ from soliton.runtime.local.connection import Connection
 from soliton.runtime.local.disk import when_there_is_space
 from soliton.runtime.local.evaluator import EVALUATION
 from soliton.runtime.local.events import EvaluationDue, TrainingBegins, TrainingEnds
-from soliton.runtime.run_folder import RunFolder
+from soliton.runtime.run_folder import START_CRITIC, START_MODEL, RunFolder
 from soliton.runtime.staged_run import run_stages
 from soliton.runtime.training import STAGE, StepReport, Trained, TrainingStage
 from soliton.store.client import HubStore
@@ -150,11 +151,20 @@ class LocalTraining:
             step=status.step,
             sha256=weights_sha256(weights),
         )
-        save_model_folder(model, self._stage.setup.tokenizer, self._stage.folder.weights / "model")
+        if status.version < 0:
+            self._keep_start()
         await self._publish(weights, publication)
         failpoint("learner.between_weights_and_cursor")
         await store.finish_step([], publication)
         return publication
+
+    def _keep_start(self) -> None:
+        """What training starts from: for engines, which need the model's shape, and for a replay."""
+        learner, weights = self._stage.learner, self._stage.folder.weights
+        save_model_folder(learner.actor.model, self._stage.setup.tokenizer, weights / START_MODEL)
+        if learner.critic is not None:
+            with atomic_folder(weights / START_CRITIC) as folder:
+                learner.critic.model.save(folder, manifest={"step": 0})
 
     async def _save(self, learning: Learning) -> None:
         if learning.newest.step == self._checkpointed:

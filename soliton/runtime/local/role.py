@@ -26,7 +26,6 @@ def main(name: str, run_dir: Path) -> int:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     channel = Channel()
     try:
         _run(name, run_dir, channel)
@@ -45,6 +44,11 @@ def main(name: str, run_dir: Path) -> int:
 
 
 def _run(name: str, run_dir: Path, channel: Channel) -> None:
+    import torch
+    from transformers.utils.logging import disable_progress_bar
+
+    torch.set_num_threads(1)  # several threads on tiny operations are slower, and one makes results reproducible
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # the log is no terminal
     kind = name.partition("-")[0]
     if kind == "learner":
         from soliton.runtime.local.learner import run_learner

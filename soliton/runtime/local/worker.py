@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import torch
-
 from soliton.config import load_config
 from soliton.engines.engine import Engine
 from soliton.models.load import load_causal_lm
@@ -22,7 +20,7 @@ from soliton.runtime.failpoints import failpoint
 from soliton.runtime.local.channel import Channel
 from soliton.runtime.local.connection import Connection
 from soliton.runtime.local.events import Progress
-from soliton.runtime.run_folder import RunFolder
+from soliton.runtime.run_folder import START_MODEL, RunFolder
 from soliton.runtime.setup import make_setup
 from soliton.runtime.tasks import until_done
 from soliton.store.client import HubStore
@@ -38,7 +36,6 @@ PROGRESS_EVERY_S = 1.0
 
 def run_worker(name: str, run_dir: Path, channel: Channel) -> None:
     """Roll out until the store has no more work."""
-    torch.set_num_threads(1)
     asyncio.run(_run(name, RunFolder(run_dir), channel))
 
 
@@ -46,8 +43,8 @@ async def _run(name: str, folder: RunFolder, channel: Channel) -> None:
     config = load_config(folder.config)
     connection = Connection.read(folder.connection)
     clock = RealClock(connection.clock_origin_s)
-    setup = make_setup(config, folder.weights / "model")
-    model = load_causal_lm(folder.weights / "model")
+    setup = make_setup(config, folder.weights / START_MODEL)
+    model = load_causal_lm(folder.weights / START_MODEL)
     versions = PublishedVersions(folder.weights)
     publication, tensors = versions.load_newest()
     load_published(model, tensors)
