@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,11 +25,25 @@ from soliton.runtime.training import Train, Trained
 from soliton.weights import published_state, save_model_folder, weights_sha256
 
 
-def run_stages(config: RunConfig, folder: RunFolder, view: RunView, train: Train = train_inline) -> int:
-    """Run the stages that are left, write `final/` and `summary.json`; `train` is the runtime of the training stage."""
+def run_stages(
+    config: RunConfig,
+    folder: RunFolder,
+    view: RunView,
+    train: Train = train_inline,
+    elapsed_s: Callable[[], float] | None = None,
+) -> int:
+    """Run the stages that are left, write `final/` and `summary.json`.
+
+    Args:
+        config: of the run.
+        folder: its folder.
+        view: who watches.
+        train: the runtime of the training stage.
+        elapsed_s: real seconds of the run so far; by default those of this process and what metrics.jsonl knows.
+    """
     torch.set_num_threads(1)  # several threads on tiny operations are slower, and one makes results reproducible
     disable_progress_bar()  # type: ignore[no-untyped-call]  # the view shows progress
-    elapsed_s = folder.stopwatch()
+    elapsed_s = elapsed_s or folder.stopwatch()
     model_folder = initial_model_folder(config)
     setup = make_setup(config, model_folder)
     model = initial_model(config, setup, model_folder)

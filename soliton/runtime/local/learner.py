@@ -44,7 +44,8 @@ def run_learner(run_dir: Path, channel: Channel) -> None:
     """Run all stages."""
     folder = RunFolder(run_dir)
     view = ChannelView(channel, resumable=(STAGE,))
-    run_stages(load_config(folder.config), folder, view, partial(train_local, channel=channel))
+    clock = RealClock(Connection.read(folder.connection).clock_origin_s)
+    run_stages(load_config(folder.config), folder, view, partial(train_local, channel=channel), clock.now)
 
 
 def train_local(stage: TrainingStage, channel: Channel) -> Trained:
