@@ -116,17 +116,15 @@ def test_a_role_that_was_asked_to_stop_stays_stopped_however_it_ends(tmp_path: P
 def test_stop_during_the_pause_before_a_restart_starts_nothing(tmp_path: Path):
     launcher = ScriptedLauncher(tmp_path / "log", [-9], [0])
     clock = VirtualClock(0)
-    stops = []
     supervisor = Supervisor(
         "w",
         launcher=launcher,
         clock=clock,
         max_restarts=2,
         on_event=lambda _: None,
-        on_death=lambda: stops[0](),
-        alarm=lambda _: None,
+        on_death=lambda: None,
+        alarm=lambda _: supervisor.stop(),
     )
-    stops.append(supervisor.stop)
     clock.run(supervisor.run())
     assert launcher.starts == 1
 
