@@ -308,11 +308,18 @@ def _unread_problems(config: RunConfig) -> list[str]:
     if config.algorithm in DIS_ALGORITHMS:
         unread = (*unread, *CLIP_KEYS)
     fields = type(config.method).model_fields
-    return [
+    problems = [
         f"method.{key}: got {getattr(config.method, key)!r}, but {config.algorithm!r} does not read it; drop the key"
         for key in unread
         if getattr(config.method, key) != fields[key].default
     ]
+    sft = config.sft
+    if sft.optimiser != "muon" and sft.muon_lr != type(sft).model_fields["muon_lr"].default:
+        problems.append(
+            f"sft.muon_lr: got {sft.muon_lr}, but sft.optimiser = {sft.optimiser!r} does not read it; "
+            'drop the key or use sft.optimiser = "muon"'
+        )
+    return problems
 
 
 def _sampling_problems(config: RunConfig) -> list[str]:

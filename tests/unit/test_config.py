@@ -77,6 +77,7 @@ def test_a_missing_band_is_an_error_and_never_symmetric():
         ({"algorithm": "grpo", "method": {**MINIMAL["method"], "group_size": 1}}, "compares >= 2 rollouts"),
         ({"method": {**MINIMAL["method"], "clip_low": 0.1}}, "method.clip_low: got 0.1, but 'sao' does not read it"),
         ({"algorithm": "grpo", "method": {**MINIMAL["method"], "alpha": 2.0}}, "'grpo' does not read it"),
+        ({"sft": {"muon_lr": 0.1}}, "sft.muon_lr: got 0.1, but sft.optimiser = 'adamw' does not read it"),
         ({"sampling": {"top_p": 0.9}}, "each ratio would be biased by the mass cut off"),
         ({"sampling": {"top_k": 5}}, "use top_p = 1 and top_k = 0"),
         ({"max_staleness": -1}, "max_staleness: got -1"),

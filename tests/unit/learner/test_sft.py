@@ -35,6 +35,17 @@ def test_it_learns_a_toy_task():
     assert np.mean([u.loss for u in updates[-5:]]) < 1.0
 
 
+def test_it_learns_with_muon_too_and_twice_the_same():
+    def losses() -> list[float]:
+        muon = config(epochs=2, batch_size=8, optimiser="muon", muon_lr=0.05)
+        return [u.loss for u in sft(micro_model(), copying(240, 0), muon, seed=0)]
+
+    first = losses()
+    assert first[0] > 2.5
+    assert np.mean(first[-5:]) < 1.2
+    assert first == losses()
+
+
 def test_the_loss_is_one_token_mean_over_the_masked_tokens_of_the_update():  # faults E2, E6
     demonstrations = copying(7, 1)
     model = micro_model()
