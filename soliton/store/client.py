@@ -17,7 +17,7 @@ import msgspec
 from soliton.errors import RunError
 from soliton.store import wire
 from soliton.store.codec import encode_trajectory
-from soliton.store.connection import HubConnection
+from soliton.store.connection import HubConnection, NotNow
 from soliton.store.limits import ClientLimits
 from soliton.store.store import BatchItem, CommitAck, StoreStatus
 from soliton.types import AttemptId, Clock, Lease, Publication, Trajectory
@@ -63,6 +63,7 @@ class HubStore:
         self._spare: dict[str, list[Lease]] = {}
         self._commits: deque[_Commit] = deque()
         self._senders: set[asyncio.Task[None]] = set()
+        self._later: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> HubStore:
         """The store itself."""
@@ -74,10 +75,10 @@ class HubStore:
 
     async def aclose(self) -> None:
         """Close every connection; commits under way are cancelled."""
-        senders = list(self._senders)
-        for sender in senders:
-            sender.cancel()
-        await asyncio.gather(*senders, return_exceptions=True)
+        tasks = [*self._senders, *self._later]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._connection.aclose()
 
     # -- the five calls: as the protocol says, and each raises HubGoneError when nobody answers -----------------------
@@ -121,8 +122,7 @@ class HubStore:
             )
         commit = _Commit(trajectory.attempt, data, asyncio.get_running_loop().create_future())
         self._commits.append(commit)
-        if len(self._senders) < self._limits.max_commit_requests:
-            self._senders.add(asyncio.create_task(self._send_commits()))
+        self._start_sending()
         return await commit.ack
 
     async def take(self) -> list[BatchItem]:
@@ -170,24 +170,48 @@ class HubStore:
 
     # -- commits ------------------------------------------------------------------------------------------------------
 
+    def _start_sending(self) -> None:
+        if len(self._senders) < self._limits.max_commit_requests:
+            self._senders.add(asyncio.create_task(self._send_commits()))
+
     async def _send_commits(self) -> None:
         """Send what is there, then what came meanwhile, until nothing is left."""
         batch: list[_Commit] = []
         try:
             while batch := self._next_batch():
                 try:
-                    answer = await self._connection.ask(wire.COMMIT, wire.CommitAnswers, partial(_body, batch))
-                    self._settle(batch, answer.answers)
+                    answer = await self._connection.ask_once(wire.COMMIT, wire.CommitAnswers, partial(_body, batch))
+                    if isinstance(answer, NotNow):
+                        self._send_later(batch, answer.retry_after_s)
+                    else:
+                        self._settle(batch, answer)
                 except (RunError, ValueError) as error:
                     for commit in batch:
                         if not commit.ack.done():
                             commit.ack.set_exception(error)
         finally:
-            for commit in (*batch, *self._commits):  # cancelled: nobody waits for ever
+            for commit in (*batch, *self._commits):  # nothing is left unless this was cancelled: nobody waits for ever
                 commit.ack.cancel()
             task = asyncio.current_task()
             assert task is not None
             self._senders.discard(task)
+
+    def _send_later(self, commits: list[_Commit], retry_after_s: float) -> None:
+        """Commits for which there is no room wait apart; others, which may need none, go on."""
+
+        async def later() -> None:
+            try:
+                await self._connection.sleep(retry_after_s)
+            except asyncio.CancelledError:
+                for commit in commits:
+                    commit.ack.cancel()
+                raise
+            self._commits.extend(commits)
+            self._start_sending()
+
+        task = asyncio.create_task(later())
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
 
     def _next_batch(self) -> list[_Commit]:
         batch: list[_Commit] = []
@@ -203,20 +227,25 @@ class HubStore:
             batch.append(self._commits.popleft())
         return batch
 
-    def _settle(self, batch: list[_Commit], answers: list[wire.CommitAnswer]) -> None:
-        """Each caller its own answer; what the hub had no room for goes with the next request."""
-        named = [answer.attempt for answer in answers]
-        if named != [commit.attempt for commit in batch[: len(named)]]:  # fault L5
-            raise RunError(f"{self._url} answered a commit of {batch[0].attempt} ... with answers for {named[:3]} ...")
-        self._commits.extendleft(reversed(batch[len(named) :]))
-        for commit, answer in zip(batch, answers, strict=False):
+    def _settle(self, batch: list[_Commit], answer: wire.CommitAnswers) -> None:
+        """Each caller its own answer; those without one come again."""
+        if [each.attempt for each in answer.answers] != [commit.attempt for commit in batch]:  # fault L5
+            raise RunError(
+                f"{self._url} answered a commit of {', '.join(str(commit.attempt) for commit in batch[:3])} ... with "
+                f"answers for {', '.join(str(each.attempt) for each in answer.answers[:3])} ...; it is not a hub"
+            )
+        again = []
+        for commit, each in zip(batch, answer.answers, strict=True):
             if commit.ack.done():
                 continue
-            if answer.ack is not None:
-                commit.ack.set_result(answer.ack)
+            if each.failure is not None:
+                commit.ack.set_exception(each.failure.error())
+            elif each.ack is not None:
+                commit.ack.set_result(each.ack)
             else:
-                failure = answer.failure or wire.Failure("RunError", f"{self._url} gave neither answer nor reason")
-                commit.ack.set_exception(failure.error())
+                again.append(commit)
+        if again:
+            self._send_later(again, answer.retry_after_s)
 
 
 def _body(batch: list[_Commit], _: float) -> list[msgspec.Raw]:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import aiohttp
+import msgspec
 import numpy as np
 
 from soliton.errors import RunError
@@ -46,6 +47,13 @@ class HubGoneError(RunError):
     """Nobody answered at the hub's address for as long as patience lasts."""
 
 
+class NotNow(msgspec.Struct, frozen=True):
+    """The hub has no room, and says when to ask again."""
+
+    retry_after_s: float
+    reason: str
+
+
 class HubConnection:
     """Requests to one hub; it opens as many connections as there are calls at once.
 
@@ -67,7 +75,7 @@ class HubConnection:
         self._session: aiohttp.ClientSession | None = None
         self._jitter = np.random.Generator(np.random.PCG64(stable_seed(0, "hub connection", run_id, name)))
         self._failing_since: float | None = None
-        self._waiting_since: float | None = None
+        self._waiting_since: dict[str, float] = {}
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -75,13 +83,27 @@ class HubConnection:
             await self._session.close()
 
     async def ask(self, path: str, kind: type[Answer], request: Request | None = None, wait_s: float = 0.0) -> Answer:
-        """The hub's answer to a request (GET without one); asks again while it says "nothing yet".
+        """The hub's answer to a request (GET without one), however long it takes until there is room for it.
+
+        Args:
+            path: of the route.
+            kind: record of the answer.
+            request: makes the body.
+            wait_s: how long the hub may wait before it says "nothing yet", whereupon it is asked again.
 
         Raises:
             HubGoneError: nobody answers.
             ValueError: the store found the request invalid.
             RunError: the hub or its store refused, or what answers is not this run's hub.
         """
+        while isinstance(answer := await self.ask_once(path, kind, request, wait_s), NotNow):
+            await self.sleep(answer.retry_after_s)
+        return answer
+
+    async def ask_once(
+        self, path: str, kind: type[Answer], request: Request | None = None, wait_s: float = 0.0
+    ) -> Answer | NotNow:
+        """As `ask`, but it is the caller who waits for room."""
         pause_s = PAUSES_S[0]
         while True:
             asked_s = wait_s if self._failing_since is None else min(wait_s, PROBE_WAIT_S)
@@ -94,14 +116,13 @@ class HubConnection:
                 continue
             self._failing_since = None
             if status in WAIT_STATUSES:
-                await self._wait_for_room(headers.get("retry-after", ""), _failure(body).message)
-                continue
-            self._note_room()
+                return self._note_no_room(
+                    path, NotNow(_seconds(headers.get("retry-after", "")), _failure(body).message)
+                )
+            self._note_room(path)
             if status >= 300:
-                where = (
-                    "" if status in (409, 422) else f"{self._url}{path} answered {status}"
-                )  # those are the store's words
-                raise _failure(body).error(where)
+                store_said_it = status in (409, 422)
+                raise _failure(body).error("" if store_said_it else f"{self._url}{path} answered {status}")
             if headers.get(wire.RUN_HEADER) != self._run_id:
                 raise RunError(
                     f"{self._url} answered as run {headers.get(wire.RUN_HEADER)!r}, this is run {self._run_id!r}; "
@@ -130,7 +151,7 @@ class HubConnection:
             size = response.content_length or 0
             if size > limit:
                 raise RunError(f"{self._url}{path} answered {response.status} with {size} bytes, allowed are {limit}")
-            body = await response.content.readexactly(size)
+            body = await response.content.readexactly(size) if size else b""
             return response.status, response.headers, body
 
     def _answer_s(self) -> float:
@@ -152,17 +173,20 @@ class HubConnection:
             ) from error
         await self._clock.sleep_until(now + min(pause_s * self._jitter.uniform(0.5, 1.5), left))
 
-    async def _wait_for_room(self, retry_after: str, reason: str) -> None:
-        now = self._clock.now()
-        if self._waiting_since is None:
-            self._waiting_since = now
-            _log.warning("waiting: the hub at %s says: %s", self._url, reason)
-        await self._clock.sleep_until(now + _seconds(retry_after) * self._jitter.uniform(1.0, 1.25))
+    async def sleep(self, seconds: float) -> None:
+        """Wait a little longer than told, so that not everybody comes back together."""
+        await self._clock.sleep_until(self._clock.now() + seconds * self._jitter.uniform(1.0, 1.25))
 
-    def _note_room(self) -> None:
-        if self._waiting_since is not None:
-            _log.info("going on after %.1f s of waiting", self._clock.now() - self._waiting_since)
-            self._waiting_since = None
+    def _note_no_room(self, path: str, answer: NotNow) -> NotNow:
+        """Say once per wait that, and why, this process waits."""
+        if path not in self._waiting_since:
+            self._waiting_since[path] = self._clock.now()
+            _log.warning("waiting: %s%s says: %s", self._url, path, answer.reason)
+        return answer
+
+    def _note_room(self, path: str) -> None:
+        if (since := self._waiting_since.pop(path, None)) is not None:
+            _log.info("going on with %s after %.1f s of waiting", path, self._clock.now() - since)
 
     def _decode(self, body: bytes, kind: type[Answer], path: str) -> Answer:
         try:

@@ -9,6 +9,7 @@ again to the same call.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -24,7 +25,7 @@ from soliton.store import wire
 from soliton.store.codec import decode_record, encode_record
 from soliton.store.guard import Guard, failure
 from soliton.store.limits import HubLimits
-from soliton.store.store import Store
+from soliton.store.store import CommitAck, Store
 from soliton.types import Lease, Trajectory
 
 Result = TypeVar("Result")
@@ -33,16 +34,19 @@ Body = TypeVar("Body")
 CLOSE = {"connection": "close"}
 
 
-class HubStore(Store, Protocol):
-    """A store as a hub needs it: one that says beforehand whether a commit would wait."""
+class ServedStore(Store, Protocol):
+    """A store as a hub needs it: one that never keeps a request waiting for room."""
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a commit would be taken at once."""
+    def must_wait(self, trajectory: Trajectory) -> bool:
+        """Whether there is no room for it now."""
+        ...
+
+    def commit_many(self, trajectories: Sequence[Trajectory]) -> list[CommitAck]:
+        """Several commits at once, whether there is room or not; all of them or, if one is refused, none."""
         ...
 
 
-def hub_app(store: HubStore, *, token: str, run_id: str, limits: HubLimits | None = None) -> Starlette:
+def hub_app(store: ServedStore, *, token: str, run_id: str, limits: HubLimits | None = None) -> Starlette:
     """The application that answers for `store`.
 
     Raises:
@@ -97,7 +101,7 @@ class _Call:
 class Hub:
     """The routes."""
 
-    def __init__(self, store: HubStore, limits: HubLimits) -> None:
+    def __init__(self, store: ServedStore, limits: HubLimits) -> None:
         self._store = store
         self._limits = limits
         self._calls: dict[tuple[str, str, int], _Call] = {}
@@ -120,17 +124,21 @@ class Hub:
         return Response(status_code=204) if leases is None else answer(wire.LeaseAnswer(leases))
 
     async def commit(self, request: Request) -> Response:
-        """`Store.commit` for each trajectory of a list."""
-        if not self._store.has_room:
-            raise HTTPException(429, "the store is full until the learner takes a batch", self.retry_after)
+        """`Store.commit` for each trajectory of a list; 429 if there is room for none of them.
+
+        One request may pass the store's byte limit, as it is carried out whole.
+        """
         trajectories = await self._read(request, list[Trajectory])
-        answers: list[wire.CommitAnswer] = []
-        async with asyncio.timeout(self._limits.answer_s):
-            for trajectory in trajectories:
-                if not self._store.has_room:
-                    break
-                answers.append(await self._commit(trajectory))
-        return answer(wire.CommitAnswers(answers))
+        admitted = [trajectory for trajectory in trajectories if not self._store.must_wait(trajectory)]
+        if trajectories and not admitted:
+            raise HTTPException(429, "the store is full until the learner takes a batch", self.retry_after)
+        answers = {answer.attempt: answer for answer in self._commit(admitted)}
+        return answer(
+            wire.CommitAnswers(
+                [answers.get(each.attempt) or wire.CommitAnswer(each.attempt) for each in trajectories],
+                self._limits.retry_after_s,
+            )
+        )
 
     async def take(self, request: Request) -> Response:
         """`Store.take`."""
@@ -159,14 +167,18 @@ class Hub:
         call.leases = await self._store.lease(ask.limit, ask.holder)
         return call.leases
 
-    async def _commit(self, trajectory: Trajectory) -> wire.CommitAnswer:
+    def _commit(self, trajectories: list[Trajectory]) -> list[wire.CommitAnswer]:
+        """All together; one by one if that is refused, so that each has its own answer."""
         try:
-            return wire.CommitAnswer(trajectory.attempt, await self._store.commit(trajectory))
+            acks = self._store.commit_many(trajectories)
         except StorageFullError:
             raise
         except (RunError, ValueError) as error:
+            if len(trajectories) > 1:
+                return [answer for trajectory in trajectories for answer in self._commit([trajectory])]
             kind = "RunError" if isinstance(error, RunError) else "ValueError"
-            return wire.CommitAnswer(trajectory.attempt, failure=wire.Failure(kind, str(error)))
+            return [wire.CommitAnswer(trajectories[0].attempt, failure=wire.Failure(kind, str(error)))]
+        return [wire.CommitAnswer(each.attempt, ack) for each, ack in zip(trajectories, acks, strict=True)]
 
     async def _read(self, request: Request, kind: type[Body]) -> Body:
         """The body, read no further than the limit, as a valid `kind`."""

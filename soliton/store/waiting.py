@@ -89,9 +89,9 @@ class WaitingStore(abc.ABC):
             ValueError: it failed for a reason that only a store can give.
             RunError: the attempt was never issued.
         """
-        if self._must_wait(trajectory):
+        if self.must_wait(trajectory):
             with self._admission_wait:
-                while self._must_wait(trajectory):
+                while self.must_wait(trajectory):
                     await self._changed.wait()
         return self.commit_many([trajectory])[0]
 
@@ -176,6 +176,12 @@ class WaitingStore(abc.ABC):
         """Whether commits are accepted at once; false at `max_queued_bytes` while a full batch is ready."""
         return self._work.has_room
 
+    def must_wait(self, trajectory: Trajectory) -> bool:
+        """Whether a commit would wait now: it would queue something for which there is no room."""
+        if self._closed or self._work.has_room or trajectory.attempt not in self._work.book.in_flight:
+            return False
+        return self._work.failure(trajectory) is None
+
     def publications(self) -> tuple[Publication, ...]:
         """The version table of this lineage, oldest first."""
         return self._work.versions.rows
@@ -246,12 +252,6 @@ class WaitingStore(abc.ABC):
             unheard = {lease.attempt for lease in leases}
             self._work.lose(lambda lease: lease.attempt in unheard)
             raise
-
-    def _must_wait(self, trajectory: Trajectory) -> bool:
-        """Whether a commit would queue something for which there is no room."""
-        if self._closed or self._work.has_room or trajectory.attempt not in self._work.book.in_flight:
-            return False
-        return self._work.failure(trajectory) is None
 
     def _ack_again(self, attempt: AttemptId) -> CommitAck:
         if attempt in self._work.book.queued or attempt in self._work.book.taken:

@@ -90,7 +90,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class CommitAnswer(msgspec.Struct, frozen=True):
-    """What became of one trajectory of a commit: an acknowledgement or a failure.
+    """What became of one trajectory of a commit: acknowledged, refused, or (neither) nothing, for want of room.
 
     Attributes:
         attempt: whose answer it is.
@@ -104,6 +104,12 @@ class CommitAnswer(msgspec.Struct, frozen=True):
 
 
 class CommitAnswers(msgspec.Struct, frozen=True):
-    """One answer per trajectory, in their order; fewer when room ran out in between: commit the rest again."""
+    """One answer per trajectory, in their order.
+
+    Attributes:
+        answers: the answers.
+        retry_after_s: when to commit those again for which there was no room.
+    """
 
     answers: list[CommitAnswer]
+    retry_after_s: float

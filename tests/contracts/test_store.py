@@ -12,9 +12,12 @@ from soliton.errors import RunError
 from soliton.runtime.clock import VirtualClock
 from soliton.store.config import StoreConfig
 from soliton.store.ledger import STORE_REASONS
+from soliton.store.limits import HubLimits
 from soliton.store.memory import MemoryStore
 from soliton.store.store import BatchItem, Store
 from soliton.types import AttemptId, Clock, DropReason, Lease, Publication
+from tests.fakes.hub import over_http
+from tests.fakes.sqlite import open_sqlite
 from tests.fakes.trajectories import failed, publication, trajectory
 
 
@@ -25,6 +28,8 @@ class OwnedStore(Store, Protocol):
 
 
 Body = Callable[[OwnedStore, Clock], Awaitable[None]]
+Make = Callable[[StoreConfig, Clock, Publication | None], Any]
+Run = Callable[[StoreConfig, Publication | None, Body], None]
 
 
 def run_memory(config: StoreConfig, initial: Publication | None, body: Body) -> None:
@@ -36,7 +41,38 @@ def run_memory(config: StoreConfig, initial: Publication | None, body: Body) -> 
     clock.run(main())
 
 
-IMPLEMENTATIONS = {"memory": run_memory}
+def run_sqlite(config: StoreConfig, initial: Publication | None, body: Body) -> None:
+    clock = VirtualClock(0)
+
+    async def main() -> None:
+        store = open_sqlite(config, clock, initial)
+        await body(store, clock)
+        store.close_file()
+
+    clock.run(main())
+
+
+def over_hub(make: Make) -> Run:
+    """The same store, reached through a real hub on loopback; virtual time jumps when nothing is under way on it."""
+
+    def run_over_hub(config: StoreConfig, initial: Publication | None, body: Body) -> None:
+        clock = VirtualClock(0, quiet_s=0.004)
+
+        async def main() -> None:
+            async with over_http(make(config, clock, initial), clock, hub=HubLimits(retry_after_s=0.01)) as store:
+                await body(store, clock)
+
+        clock.run(main())
+
+    return run_over_hub
+
+
+IMPLEMENTATIONS = {
+    "memory": run_memory,
+    "sqlite": run_sqlite,
+    "memory over HTTP": over_hub(MemoryStore),
+    "sqlite over HTTP": over_hub(open_sqlite),
+}
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
@@ -1060,7 +1096,7 @@ def test_each_wait_is_measured_and_says_its_reason(run):  # fault H10
 def test_a_paused_learner_loses_nothing_of_thousands_of_commits(run):  # fault G3
     async def body(store, clock):
         leases = await store.lease(2000)
-        await commit_all(store, leases)
+        await asyncio.gather(*(commit(store, lease) for lease in leases))
         assert (await store.status()).ledger.queued == 2000
         assert await blocks(clock, store.lease(1))
         seen: list[AttemptId] = []

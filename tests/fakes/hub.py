@@ -33,6 +33,6 @@ async def over_http(
     store: Any, clock: Clock, holder: str = "", hub: HubLimits | None = None, client: ClientLimits | None = None
 ) -> AsyncIterator[RemoteStore]:
     """Serve `store` and give the same store as a client of that hub sees it."""
-    async with serve(hub_app(store, token=TOKEN, run_id=RUN_ID, limits=hub)) as url:
-        async with HubStore(url, TOKEN, RUN_ID, holder, clock, client) as remote:
-            yield RemoteStore(remote, store)
+    app = hub_app(store, token=TOKEN, run_id=RUN_ID, limits=hub)
+    async with serve(app) as url, HubStore(url, TOKEN, RUN_ID, holder, clock, client) as remote:
+        yield RemoteStore(remote, store)
