@@ -66,13 +66,13 @@ def build_tick(running: Sequence[Session], pool: SlotPool, budget: int, heads_pe
         for session in part.sessions:
             ids += session.tokens[session.num_cached : session.num_cached + extra[session]]
         all_positions = np.concatenate([positions, np.repeat(begin, counts) + offset])
-        write_rows = np.concatenate([decode.base_rows, np.repeat(part.base_rows, counts, axis=1)], axis=1)
+        write_rows = np.concatenate([decode.base_rows, np.repeat(part.base_rows, counts, axis=0)])
         extensions = _extension_groups(part, begin, counts, first_row=len(positions), heads_per_kv=heads_per_kv)
     device = pool.keys.device
     batch = SlotBatch(
         keys=pool.keys,
         values=pool.values,
-        write_rows=torch.from_numpy(write_rows + all_positions).to(device),
+        write_rows=torch.from_numpy((write_rows + all_positions[:, None]).ravel()).to(device),
         decode=_decode_groups(decode, positions),
         extension=extensions,
         num_decode=len(positions),
@@ -96,7 +96,7 @@ class _Part:
         sessions: all of them, in order.
         shelves: (shelf, first index, end) of each shelf that has any.
         slots: int64 [sessions].
-        base_rows: int64 [kv heads, sessions], KV row of position 0.
+        base_rows: int64 [sessions, kv heads], KV row of position 0.
     """
 
     def __init__(self, pool: SlotPool, by_shelf: list[list[Session]]) -> None:
@@ -113,7 +113,7 @@ class _Part:
                 first_rows += [shelf.first_row + session.slot * stride for session in sessions]
         self.slots = np.array([session.slot for session in self.sessions], dtype=np.int64)
         capacities = np.array([session.capacity for session in self.sessions], dtype=np.int64)
-        self.base_rows = np.array(first_rows, dtype=np.int64) + np.arange(pool.kv_heads)[:, None] * capacities
+        self.base_rows = np.array(first_rows, dtype=np.int64)[:, None] + capacities[:, None] * np.arange(pool.kv_heads)
 
 
 def _decode_groups(part: _Part, positions: Int64Array) -> list[DecodeGroup]:

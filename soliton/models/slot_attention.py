@@ -14,7 +14,6 @@ Guarantees: a token attends to the tokens of its own slot at positions <= its ow
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 import types
 from collections.abc import Sequence
@@ -23,10 +22,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, rms_norm, scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
 from soliton.errors import ConfigError
+from soliton.models.fused import Attends, fuse_attention, fuse_norms
 
 SLOT_ATTENTION = "soliton_slot"
 """Name under which transformers knows the function. It has no mask builder on purpose: then none is built."""
@@ -79,7 +79,7 @@ class SlotBatch:
     Attributes:
         keys: [layers, rows, head dim], one row per (slot, kv head, position), written in place; `values` likewise.
         values: see `keys`.
-        write_rows: int64 [kv heads, N], where the tokens' keys go.
+        write_rows: int64 [N * kv heads], where the tokens' keys go.
         decode: groups in the order of the flat batch; together they cover its first B tokens.
         extension: likewise for the others.
         num_decode: B, the tokens whose hidden states anybody may read.
@@ -92,6 +92,22 @@ class SlotBatch:
     extension: Sequence[ExtensionGroup]
     num_decode: int
 
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Store the tick's keys and values, then attend within each slot.
+
+        Shapes: query [N, heads, dim], key and value [N, kv heads, dim] -> [N, heads * dim].
+        """
+        num_tokens, num_kv_heads, dim = key.shape
+        self.keys[layer].index_copy_(0, self.write_rows, key.reshape(-1, dim))
+        self.values[layer].index_copy_(0, self.write_rows, value.reshape(-1, dim))
+        queries = query.view(num_tokens, num_kv_heads, -1, dim)
+        outputs = [_decode_attention(queries, group, layer, scaling) for group in self.decode]
+        if layer + 1 < len(self.keys):
+            outputs += [_extension_attention(queries, group, layer, scaling) for group in self.extension]
+        elif self.extension:  # nobody reads what the last layer makes of extension tokens
+            outputs.append(query.new_zeros(num_tokens - self.num_decode, outputs[0].shape[-1]))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
 
 def slot_attention(
     module: nn.Module,
@@ -100,26 +116,17 @@ def slot_attention(
     value: Tensor,
     attention_mask: Tensor | None,  # noqa: ARG001  (part of transformers' interface; SlotBatch has the masks)
     scaling: float,
-    slot: SlotBatch,
+    slot: Attends,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Store the tick's keys and values, then attend within each slot.
+    """`SlotBatch.attend` as transformers calls it.
 
     Shapes: query [1, heads, N, dim], key and value [1, kv heads, N, dim] -> [1, N, heads, dim].
     """
     layer = module.layer_idx
     assert isinstance(layer, int)
-    write_rows = slot.write_rows.flatten()
-    slot.keys[layer].index_copy_(0, write_rows, key.flatten(0, 2))
-    slot.values[layer].index_copy_(0, write_rows, value.flatten(0, 2))
-    num_kv_heads, num_tokens = key.shape[1:3]
-    queries = query[0].transpose(0, 1).reshape(num_tokens, num_kv_heads, -1, query.shape[-1])
-    outputs = [_decode_attention(queries, group, layer, scaling) for group in slot.decode]
-    if layer + 1 < len(slot.keys):
-        outputs += [_extension_attention(queries, group, layer, scaling) for group in slot.extension]
-    elif slot.extension:  # nobody reads what the last layer makes of extension tokens
-        outputs.append(queries.new_zeros(num_tokens - slot.num_decode, outputs[0].shape[-1]))
-    return torch.cat(outputs).view(1, num_tokens, -1, query.shape[-1]), None
+    q, k, v = (heads[0].transpose(0, 1) for heads in (query, key, value))
+    return slot.attend(layer, q, k, v, scaling).view(1, query.shape[2], -1, query.shape[-1]), None
 
 
 def _decode_attention(queries: Tensor, group: DecodeGroup, layer: int, scaling: float) -> Tensor:
@@ -184,11 +191,14 @@ def slot_model(model: PreTrainedModel) -> PreTrainedModel:
             f"{type(model).__name__} does not take its attention function from transformers' AttentionInterface; "
             "the embedded engine cannot run it. Use an engine server for it."
         )
-    for part in (own, own.base_model):
+    layers = list(getattr(own.base_model, "layers", ()))
+    rotary = getattr(own.base_model, "rotary_emb", None)
+    for part in (own, own.base_model, *layers):
         _call_directly(part)
-    _fuse_norms(own)
-    layers = getattr(own.base_model, "layers", None)
-    if layers is not None and hasattr(layers[-1], "mlp"):
+    if isinstance(rotary, nn.Module):
+        fuse_attention(layers, rotary)
+    fuse_norms(own)
+    if layers and hasattr(layers[-1], "mlp"):
         _spare_extension_tokens(layers[-1], layers[-1].mlp)
     return own
 
@@ -221,19 +231,3 @@ def _call_directly(model: nn.Module) -> None:
     engine gives every argument under its present name and collects nothing.
     """
     model.forward = types.MethodType(inspect.unwrap(type(model).forward), model)
-
-
-@torch.no_grad()
-def _fuse_norms(model: nn.Module) -> None:
-    """Compute RMS norms with torch's one call instead of eight small ones: 6 % of a tick of a tiny model.
-
-    Only where it is the same function: a norm that gives other numbers on a probe (one that scales by 1 + weight, or
-    rounds in lower precision) keeps its own code.
-    """
-    for module in model.modules():
-        weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", None)
-        if isinstance(weight, Tensor) and isinstance(eps, float):
-            fused = functools.partial(rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps)
-            probe = torch.linspace(-3, 2, 2 * len(weight), dtype=weight.dtype, device=weight.device).view(2, -1)
-            if torch.allclose(module(probe), fused(probe), rtol=1e-6, atol=1e-7):
-                module.forward = fused

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from soliton.models.fused import fuse_norms
 from soliton.models.load import new_causal_lm
-from soliton.models.slot_attention import _fuse_norms, slot_model
+from soliton.models.slot_attention import slot_model
 from soliton.models.tiny import tiny_qwen3_config
 
 
@@ -26,7 +27,7 @@ def test_a_norm_that_is_another_function_keeps_its_own_code():
     model = nn.Sequential(PlusOneNorm())
     x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
     before = model(x)
-    _fuse_norms(model)
+    fuse_norms(model)
     assert torch.equal(model(x), before)
     assert "forward" not in vars(model[0])
 

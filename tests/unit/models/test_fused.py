@@ -1,0 +1,71 @@
+"""Fused attention blocks: the same function as the model's own code, and left alone where they would not be."""
+
+from __future__ import annotations
+
+import torch
+from transformers.models.qwen3 import modeling_qwen3
+
+from soliton.models.fused import FusedAttention, fuse_attention
+from soliton.models.load import new_causal_lm
+from soliton.models.slot_attention import SLOT_ATTENTION, slot_model
+from soliton.models.tiny import tiny_qwen3_config
+
+
+class NormAfterRotation(modeling_qwen3.Qwen3Attention):
+    """The same parts in another order; with norms of ones the two orders give equal numbers."""
+
+    def forward(self, hidden_states, position_embeddings, attention_mask, **kwargs):
+        shape = (1, hidden_states.shape[1], -1, self.head_dim)
+        q, k, v = (p(hidden_states).view(shape).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
+        q, k = modeling_qwen3.apply_rotary_pos_emb(q, k, *position_embeddings)
+        by_token = (heads[0].transpose(0, 1) for heads in (self.q_norm(q), self.k_norm(k), v))
+        return self.o_proj(kwargs["slot"].attend(self.layer_idx, *by_token, self.scaling))[None], None
+
+
+class OneToken:
+    """Attention over nothing but the token itself."""
+
+    def attend(self, layer, query, key, value, scaling):
+        weight = (query.unflatten(1, (key.shape[1], -1)) * key[:, :, None]).sum(-1, keepdim=True) * scaling
+        return (weight * value[:, :, None]).flatten(1)
+
+
+def is_fused(module) -> bool:
+    return isinstance(vars(module).get("forward"), FusedAttention)
+
+
+def test_the_tiny_policy_runs_fused_attention_in_every_layer():
+    own = slot_model(new_causal_lm(tiny_qwen3_config(20), 0))
+    assert all(is_fused(layer.self_attn) for layer in own.model.layers)
+
+
+@torch.no_grad()
+def test_fused_attention_equals_the_models_own_also_after_weights_changed_in_place():
+    own = slot_model(new_causal_lm(tiny_qwen3_config(20), 0))
+    module = own.model.layers[1].self_attn
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, 5, 128, generator=generator)
+    embeddings = own.model.rotary_emb(x, torch.tensor([[0, 3, 9, 1, 40]]))
+    results = []
+    for _ in range(2):
+        fused, _ = module.forward(hidden_states=x, position_embeddings=embeddings, slot=OneToken())
+        expected, _ = type(module).forward(module, x, embeddings, None, slot=OneToken())
+        torch.testing.assert_close(fused, expected, rtol=1e-4, atol=1e-6)
+        results.append(fused)
+        for parameter in own.state_dict().values():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    assert (results[0] - results[1]).abs().max() > 0.01
+
+
+def test_attention_that_norms_after_the_rotation_keeps_its_own_code():
+    model = new_causal_lm(tiny_qwen3_config(20), 0)
+    model.set_attn_implementation(SLOT_ATTENTION)
+    layer = model.model.layers[0]
+    layer.self_attn.__class__ = NormAfterRotation
+    fuse_attention(model.model.layers, model.model.rotary_emb)
+    assert [is_fused(layer.self_attn) for layer in model.model.layers] == [False, True]
+
+
+def test_lower_precision_keeps_its_own_code():
+    own = slot_model(new_causal_lm(tiny_qwen3_config(20), 0).to(torch.bfloat16))
+    assert not any(is_fused(module) for module in own.modules())
