@@ -17,10 +17,13 @@ from transformers import PreTrainedModel
 from soliton.learner.actor import action_logprobs
 from soliton.learner.alarms import Scene
 from soliton.learner.config import SftConfig
-from soliton.learner.microbatches import micro_batches, sorted_by_length
+from soliton.learner.microbatches import micro_batches, sorted_by_length, trained_length
 from soliton.learner.muon import MuonOptimiser
 from soliton.learner.optimiser import Optimiser, warm_up, warm_up_then_cosine
 from soliton.losses import token_mean
+
+GROUPED_BATCHES = 16
+"""Batches among which demonstrations are grouped by length: enough that a batch needs hardly any padding."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def sft(
         model: a causal language model; put into evaluation mode, so that there is no dropout.
         demonstrations: at least one.
         config: see `SftConfig`.
-        seed: decides the order and nothing else.
+        seed: decides the order (with the lengths, if `group_by_length`) and nothing else.
         progress: called after each update.
 
     Returns:
@@ -89,7 +92,7 @@ def sft(
     total = per_epoch * config.epochs
     optimiser = _optimiser(model, config, total)
     updates: list[SftUpdate] = []
-    for chosen in shuffled_batches(len(demonstrations), config.batch_size, config.epochs, seed):
+    for chosen in _batches(demonstrations, config, seed):
         scene = Scene(f"SFT update {len(updates) + 1}", tuple(f"demonstration {i}" for i in chosen))
         lr = optimiser.lr
         loss, tokens = _accumulate(model, [demonstrations[i] for i in chosen], config.micro_batch_tokens, scene)
@@ -123,13 +126,35 @@ def _optimiser(model: PreTrainedModel, config: SftConfig, total: int) -> Optimis
     )
 
 
+def _batches(demonstrations: Sequence[Demonstration], config: SftConfig, seed: int) -> Iterator[list[int]]:
+    if config.group_by_length:
+        lengths = [trained_length(d.action_mask) for d in demonstrations]
+        return length_grouped_batches(lengths, config.batch_size, config.epochs, seed)
+    return shuffled_batches(len(demonstrations), config.batch_size, config.epochs, seed)
+
+
 def shuffled_batches(count: int, batch_size: int, epochs: int, seed: int) -> Iterator[list[int]]:
     """Indices 0..count-1 in a new seeded order each epoch, cut into batches."""
     rng = np.random.default_rng(seed)
     for _ in range(epochs):
-        order = rng.permutation(count).tolist()
-        for start in range(0, count, batch_size):
-            yield order[start : start + batch_size]
+        yield from _cut(rng.permutation(count).tolist(), batch_size)
+
+
+def length_grouped_batches(lengths: Sequence[int], batch_size: int, epochs: int, seed: int) -> Iterator[list[int]]:
+    """The same for batches of like length: every 16 batches of the order are sorted before they are cut.
+
+    The batches of an epoch are shuffled afterwards, so that lengths do not follow a pattern.
+    """
+    rng = np.random.default_rng(seed)
+    for _ in range(epochs):
+        order = rng.permutation(len(lengths)).tolist()
+        groups = [sorted(group, key=lengths.__getitem__) for group in _cut(order, batch_size * GROUPED_BATCHES)]
+        batches = [batch for group in groups for batch in _cut(group, batch_size)]
+        yield from (batches[i] for i in rng.permutation(len(batches)))
+
+
+def _cut(order: list[int], size: int) -> list[list[int]]:
+    return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def _accumulate(

@@ -3,10 +3,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from soliton.errors import RunError
 from soliton.learner.config import SftConfig
-from soliton.learner.sft import Demonstration, sft
+from soliton.learner.sft import Demonstration, length_grouped_batches, sft, shuffled_batches
 from tests.unit.learner.learner_toys import VOCAB, micro_model, weights
 
 
@@ -71,6 +73,48 @@ def test_the_seed_decides_the_order_and_the_micro_batches_do_not_matter():
     assert not all(np.array_equal(same[n], other[n]) for n in same)
     # Adam's first steps are +-lr per weight whatever the gradient's size, so rounding may flip a few near-zero ones.
     assert np.mean([np.isclose(same[n], plan[n], atol=2e-4).mean() for n in same]) > 0.99
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=60),
+    st.integers(1, 9),
+    st.integers(1, 3),
+    st.integers(0, 2**31),
+    st.booleans(),
+)
+def test_each_epoch_has_every_demonstration_once_in_full_batches(lengths, batch_size, epochs, seed, grouped):
+    def made() -> list[list[int]]:
+        if grouped:
+            return list(length_grouped_batches(lengths, batch_size, epochs, seed))
+        return list(shuffled_batches(len(lengths), batch_size, epochs, seed))
+
+    batches, count = made(), len(lengths)
+    seen = [i for batch in batches for i in batch]
+    assert len(batches) == epochs * -(-count // batch_size)
+    for epoch in range(epochs):
+        assert sorted(seen[epoch * count : (epoch + 1) * count]) == list(range(count))
+    assert sum(len(batch) < batch_size for batch in batches) == (epochs if count % batch_size else 0)
+    assert batches == made()
+
+
+def test_grouping_by_length_leaves_less_padding_and_no_pattern_of_lengths():
+    lengths = np.random.default_rng(0).integers(10, 100, 640).tolist()
+
+    def padding(batches: list[list[int]]) -> int:
+        return sum(len(b) * max(lengths[i] for i in b) - sum(lengths[i] for i in b) for b in batches)
+
+    mixed = list(shuffled_batches(len(lengths), 16, 1, 0))
+    grouped = list(length_grouped_batches(lengths, 16, 1, 0))
+    assert padding(grouped) < 0.15 * padding(mixed)
+    longest = [max(lengths[i] for i in batch) for batch in grouped]
+    assert abs(np.corrcoef(longest[:-1], longest[1:])[0, 1]) < 0.5
+
+
+def test_the_configuration_decides_whether_lengths_are_grouped():
+    def first_losses(grouped: bool) -> list[float]:
+        return [u.loss for u in sft(micro_model(), copying(64, 0), config(group_by_length=grouped), seed=0)]
+
+    assert first_losses(grouped=True) != first_losses(grouped=False)
 
 
 def test_the_learning_rate_rises_then_falls_or_stays():
