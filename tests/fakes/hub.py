@@ -19,8 +19,9 @@ RUN_ID = "run-of-the-tests"
 class RemoteStore:
     """The five calls go over HTTP, those of the run's owner straight to the store, as in the owner's process."""
 
-    def __init__(self, hub: HubStore, owned: Any) -> None:
+    def __init__(self, hub: HubStore, owned: Any, url: str) -> None:
         self._owned = owned
+        self.url = url
         self.lease, self.commit = hub.lease, hub.commit
         self.take, self.finish_step, self.status = hub.take, hub.finish_step, hub.status
 
@@ -35,4 +36,4 @@ async def over_http(
     """Serve `store` and give the same store as a client of that hub sees it."""
     app = hub_app(store, token=TOKEN, run_id=RUN_ID, limits=hub)
     async with serve(app) as url, HubStore(url, TOKEN, RUN_ID, holder, clock, client) as remote:
-        yield RemoteStore(remote, store)
+        yield RemoteStore(remote, store, url)
