@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from soliton.atomic import atomic_folder
-from soliton.runtime.failpoints import failpoint
+from soliton.failpoints import failpoint
 
 MANIFEST = "manifest.json"
 

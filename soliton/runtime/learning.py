@@ -15,9 +15,9 @@ from torch import Tensor
 
 from soliton.config import RunConfig
 from soliton.errors import RunError
+from soliton.failpoints import failpoint
 from soliton.learner.learner import Learner
 from soliton.runtime.controls import with_shuffled_rewards
-from soliton.runtime.failpoints import failpoint
 from soliton.store.staleness import dropped_long_share
 from soliton.store.store import BatchItem, Store, StoreStatus
 from soliton.types import Clock, Publication, stable_seed

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from soliton.failpoints import failpoint
 from soliton.learner.learner import Learner
 from soliton.metrics import alarms
 from soliton.report.view import RunView
-from soliton.runtime.failpoints import failpoint
 from soliton.runtime.learning import StepMetrics
 from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.setup import Setup

@@ -13,9 +13,9 @@ from torch import Tensor
 from soliton.atomic import atomic_folder
 from soliton.config import load_config
 from soliton.errors import RunError
+from soliton.failpoints import failpoint
 from soliton.runtime.checkpoint import newest_whole_checkpoint, write_checkpoint
 from soliton.runtime.clock import RealClock
-from soliton.runtime.failpoints import failpoint
 from soliton.runtime.learning import Learning
 from soliton.runtime.local.channel import Channel, ChannelView, StopWanted
 from soliton.runtime.local.connection import Connection

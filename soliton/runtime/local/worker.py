@@ -13,10 +13,10 @@ from pathlib import Path
 
 from soliton.config import load_config
 from soliton.engines.engine import Engine
+from soliton.failpoints import failpoint
 from soliton.models.load import load_causal_lm
 from soliton.rollout.worker import Worker
 from soliton.runtime.clock import RealClock
-from soliton.runtime.failpoints import failpoint
 from soliton.runtime.local.channel import Channel
 from soliton.runtime.local.connection import Connection
 from soliton.runtime.local.events import Progress

@@ -8,7 +8,7 @@ import pytest
 
 from soliton.errors import ConfigError, RunError
 from soliton.runtime.clock import VirtualClock
-from soliton.runtime.local.events import Crash, Event, Fatal, Note, Progress, Stopped
+from soliton.runtime.local.events import Crash, Event, Fatal, Note, Progress, Stage, Stopped, Update
 from soliton.runtime.local.supervisor import Supervisor, describe_exit
 
 
@@ -18,6 +18,7 @@ class ScriptedProcess:
         self.log = log
         self.pid = 1
         self.killed = False
+        self.commands: list[str] = []
 
     async def events(self):
         for step in self._script:
@@ -27,7 +28,8 @@ class ScriptedProcess:
     async def wait(self) -> int:
         return self._script[-1]
 
-    def send(self, command: str) -> None: ...
+    def send(self, command: str) -> None:
+        self.commands.append(command)
 
     def signal(self, number: int) -> None: ...
 
@@ -48,15 +50,19 @@ class ScriptedLauncher:
         return self.processes[self.starts - 1]
 
 
+def make_supervisor(launcher: ScriptedLauncher, clock: VirtualClock, max_restarts: int = 2, **changes) -> Supervisor:
+    wanted = {"on_event": lambda _: None, "on_death": lambda: None, "alarm": lambda _: None, **changes}
+    return Supervisor("worker-0", launcher=launcher, clock=clock, max_restarts=max_restarts, **wanted)
+
+
 def supervise(launcher: ScriptedLauncher, max_restarts: int = 2) -> list[str]:
     """Run to the end on a virtual clock; returns what happened, in order."""
     told: list[str] = []
     clock = VirtualClock(0)
-    supervisor = Supervisor(
-        "worker-0",
-        launcher=launcher,
-        clock=clock,
-        max_restarts=max_restarts,
+    supervisor = make_supervisor(
+        launcher,
+        clock,
+        max_restarts,
         on_event=lambda event: told.append(type(event).__name__),
         on_death=lambda: told.append("death"),
         alarm=told.append,
@@ -71,11 +77,14 @@ def test_a_role_that_ends_by_itself_is_not_started_again(tmp_path: Path):
     assert launcher.starts == 1
 
 
-def test_a_killed_role_is_started_again_and_its_death_is_told_first(tmp_path: Path):
+def test_a_killed_role_is_started_again_and_its_death_is_told_before(tmp_path: Path):
     launcher = ScriptedLauncher(tmp_path / "log", [Progress(), -9], [0])
     told = supervise(launcher)
-    assert told[:2] == ["Progress", "death"]
-    assert told[2] == "worker-0 died (killed by SIGKILL); starting it again (1 of at most 2 in a row)"
+    assert told == [
+        "Progress",
+        "worker-0 died (killed by SIGKILL); starting it again (1 of at most 2 in a row)",
+        "death",
+    ]
     assert launcher.starts == 2
     assert launcher.processes[0].killed  # nothing of its group is left
 
@@ -113,20 +122,84 @@ def test_a_role_that_was_asked_to_stop_stays_stopped_however_it_ends(tmp_path: P
     assert supervise(launcher) == ["Note", "Stopped"]
 
 
+def test_a_learner_that_dies_at_the_same_step_again_and_again_is_a_crash_loop(tmp_path: Path):
+    """It goes back to its checkpoint, repeats a step and dies: that is no progress."""
+    launcher = ScriptedLauncher(tmp_path / "log", *[[Stage("train", 9), Update(3, {}), Update(4, {}), -9]] * 4)
+    with pytest.raises(RunError, match="died 3 times in a row without any progress"):
+        supervise(launcher)
+    assert launcher.starts == 3
+
+
+def test_a_step_further_than_ever_before_or_another_stage_is_progress(tmp_path: Path):
+    scripts = [[Stage("sft", 9), Update(7, {}), -9], *[[Stage("train", 9), Update(i, {}), -9] for i in range(5)], [0]]
+    launcher = ScriptedLauncher(tmp_path / "log", *scripts)
+    supervise(launcher, max_restarts=1)
+    assert launcher.starts == 7
+
+
 def test_stop_during_the_pause_before_a_restart_starts_nothing(tmp_path: Path):
     launcher = ScriptedLauncher(tmp_path / "log", [-9], [0])
     clock = VirtualClock(0)
-    supervisor = Supervisor(
-        "w",
-        launcher=launcher,
-        clock=clock,
-        max_restarts=2,
-        on_event=lambda _: None,
-        on_death=lambda: None,
-        alarm=lambda _: supervisor.stop(),
+    deaths: list[str] = []
+    supervisor = make_supervisor(
+        launcher, clock, alarm=lambda _: supervisor.stop(), on_death=lambda: deaths.append("death")
     )
     clock.run(supervisor.run())
     assert launcher.starts == 1
+    assert not deaths
+
+
+def test_a_role_that_dies_after_it_was_asked_to_stop_is_not_started_again(tmp_path: Path):
+    launcher = ScriptedLauncher(tmp_path / "log", [Progress(), -9], [0])
+    clock = VirtualClock(0)
+    supervisor = make_supervisor(launcher, clock, on_event=lambda _: supervisor.ask_to_stop())
+    clock.run(supervisor.run())
+    assert launcher.starts == 1
+    assert launcher.processes[0].commands == ["stop"]
+
+
+def test_asked_to_stop_while_it_is_dead_it_stays_dead(tmp_path: Path):
+    launcher = ScriptedLauncher(tmp_path / "log", [-9], [0])
+    clock = VirtualClock(0)
+    supervisor = make_supervisor(launcher, clock, alarm=lambda _: supervisor.ask_to_stop())
+    clock.run(supervisor.run())
+    assert launcher.starts == 1
+
+
+def test_asked_to_stop_while_it_is_being_started_it_hears_of_it(tmp_path: Path):
+    class SlowLauncher(ScriptedLauncher):
+        async def start(self, name: str) -> ScriptedProcess:
+            supervisor.ask_to_stop()
+            return await super().start(name)
+
+    launcher = SlowLauncher(tmp_path / "log", [Stopped(), 0])
+    clock = VirtualClock(0)
+    supervisor = make_supervisor(launcher, clock)
+    clock.run(supervisor.run())
+    assert launcher.processes[0].commands == ["stop"]
+
+
+def test_ended_while_it_is_being_started_it_is_killed(tmp_path: Path):
+    class SlowLauncher(ScriptedLauncher):
+        async def start(self, name: str) -> ScriptedProcess:
+            supervisor.stop()
+            self.processes[0].killed = False
+            return await super().start(name)
+
+    launcher = SlowLauncher(tmp_path / "log", [-9], [0])
+    clock = VirtualClock(0)
+    supervisor = make_supervisor(launcher, clock)
+    clock.run(supervisor.run())
+    assert launcher.processes[0].killed
+    assert launcher.starts == 1
+
+
+def test_every_start_is_told_so_that_lost_commands_can_be_sent_again(tmp_path: Path):
+    launcher = ScriptedLauncher(tmp_path / "log", [-9], [-9], [0])
+    clock = VirtualClock(0)
+    supervisor = make_supervisor(launcher, clock, on_start=lambda: supervisor.send("hello"))
+    clock.run(supervisor.run())
+    assert [process.commands for process in launcher.processes] == [["hello"]] * 3
 
 
 def test_cancelling_kills_the_process(tmp_path: Path):
@@ -138,15 +211,7 @@ def test_cancelling_kills_the_process(tmp_path: Path):
     launcher = ScriptedLauncher(tmp_path / "log")
     launcher.processes.append(Endless([], tmp_path / "log"))
     clock = VirtualClock(0)
-    supervisor = Supervisor(
-        "w",
-        launcher=launcher,
-        clock=clock,
-        max_restarts=0,
-        on_event=lambda _: None,
-        on_death=lambda: None,
-        alarm=lambda _: None,
-    )
+    supervisor = make_supervisor(launcher, clock)
 
     async def main() -> None:
         task = asyncio.create_task(supervisor.run())
