@@ -1,0 +1,169 @@
+"""What asynchrony is worth on this machine: `python -m benchmarks asynchrony`.
+
+The demo's loop in real processes (`local` runtime, one worker, one learner), calculator, 64 trajectories per batch,
+from the warm start in tests/data, for three tool latencies: none, heavy-tailed 5 to 500 ms, and 50 to 2000 ms.
+* sync: staleness bound 0 and one whole batch in flight, so rollouts and training take turns. Same slots, prompts,
+  seeds and latency draws.
+* async: the demo's staleness bound and episodes in flight.
+* train_busy: the same batches replayed from the async run's store by a learner alone.
+* engine_busy: the time that a worker alone, without latency and learner, takes to sample the tokens of these batches.
+* bound = sync / max(train_busy, engine_busy): the best that any overlap could give. The bar is on ratio / bound.
+Times are of the steps after the first `WARM_UP`, by when every process has begun and the pipeline is full. Medians.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from soliton.config import RunConfig, load_config
+from soliton.report.quiet import QuietView
+from soliton.rollout.worker import Worker
+from soliton.runtime.clock import RealClock
+from soliton.runtime.replay import replay
+from soliton.runtime.setup import initial_model, initial_model_folder, make_setup
+from soliton.store.config import StoreConfig
+from soliton.store.history import consumed_batches
+from soliton.store.memory import MemoryStore
+from soliton.types import Publication
+
+ROOT = Path(__file__).parents[1]
+LATENCIES = {"none": None, "5_500ms": (0.005, 0.5), "50_2000ms": (0.05, 2.0)}
+WARM_UP, STEPS, ROUNDS = 5, 17, 3
+ENGINE_TRAJECTORIES = 512
+
+
+def measure() -> dict[str, float]:
+    """Flat figures, `async_<latency>_<what>`."""
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        rate = statistics.median(_engine_rate(Path(folder) / f"engine-{i}") for i in range(ROUNDS))
+        for name, range_s in LATENCIES.items():
+            rounds = [_round(Path(folder) / f"{name}-{i}", range_s, rate, seed=i) for i in range(ROUNDS)]
+            figures |= {f"async_{name}_{key}": statistics.median(r[key] for r in rounds) for key in rounds[0]}
+    return figures
+
+
+def _round(root: Path, range_s: tuple[float, float] | None, engine_rate: float, seed: int) -> dict[str, float]:
+    sync = _config(root / "sync", range_s, seed, ["max_staleness=0", "rollout.max_in_flight=64"])
+    overlapped = _config(root / "async", range_s, seed, [])
+    sync_s = _window_s(_train(sync))
+    rows = _train(overlapped)
+    async_s = _window_s(rows)
+    train_busy_s = _replay_s(Path(overlapped.run.dir))
+    batches = list(consumed_batches(Path(overlapped.run.dir) / "store.sqlite"))[WARM_UP:]
+    tokens = sum(item.trajectory.num_action_tokens for _, items, _ in batches for item in items)
+    engine_busy_s = tokens / engine_rate
+    bound = sync_s / max(train_busy_s, engine_busy_s)
+    return {
+        "ratio": sync_s / async_s,
+        "bound": bound,
+        "ratio_to_bound": sync_s / async_s / bound,
+        "sync_s": sync_s,
+        "async_s": async_s,
+        "train_busy_s": train_busy_s,
+        "engine_busy_s": engine_busy_s,
+        "tokens": tokens,
+        "lag_mean": statistics.fmean(row["staleness/mean"] for row in rows[WARM_UP:]),
+        "lag_max": max(row["staleness/max"] for row in rows),
+        "dropped": rows[-1]["ledger/dropped"],
+    }
+
+
+def _config(run_dir: Path, range_s: tuple[float, float] | None, seed: int, changes: list[str]) -> RunConfig:
+    latency = "{}" if range_s is None else f'{{kind="heavy_tailed", low_s={range_s[0]}, high_s={range_s[1]}}}'
+    return load_config(
+        ROOT / "recipes" / "calculator.toml",
+        [
+            'stages=["train"]',
+            f"init.model={ROOT / 'tests' / 'data' / 'warm_start'}",
+            f"run.dir={run_dir}",
+            f"env.latency={latency}",
+            f"train.steps={STEPS}",
+            f"seed={seed}",
+            *changes,
+        ],
+    )
+
+
+def _train(config: RunConfig) -> list[dict[str, Any]]:
+    """Run it by the command; returns the rows of its steps."""
+    recipe = Path(config.run.dir).with_suffix(".toml")
+    recipe.parent.mkdir(parents=True, exist_ok=True)
+    recipe.write_text(config.to_toml())
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "soliton", "train", str(recipe), "--quiet"]
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    lines = (Path(config.run.dir) / "metrics.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, lines) if row["stage"] == "train"]
+
+
+def _window_s(rows: list[dict[str, Any]]) -> float:
+    return float(rows[-1]["time_s"] - rows[WARM_UP - 1]["time_s"])
+
+
+class _Stopwatch(QuietView):
+    """Notes when each batch of a replay is done."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.times: list[float] = []
+
+    def update(self, step: int, metrics: dict[str, float]) -> None:  # noqa: ARG002
+        self.times.append(time.perf_counter())
+
+
+def _replay_s(run_dir: Path) -> float:
+    watch = _Stopwatch()
+    replay(run_dir, watch)
+    return watch.times[-1] - watch.times[WARM_UP - 1]
+
+
+def _engine_rate(run_dir: Path) -> float:
+    """Sampled tokens per second of a worker alone: full slots, no latency, a store that wants everything."""
+    config = _config(run_dir, None, 0, [])
+    folder = initial_model_folder(config)
+    setup = make_setup(config, folder)
+    engine = setup.new_engine(initial_model(config, setup, folder), version=0)
+    clock = RealClock()
+    store = MemoryStore(
+        StoreConfig(batch_size=64, max_staleness=None, max_outstanding=10**6),
+        clock,
+        Publication(version=0, parent=-1, step=0, sha256=""),
+    )
+    worker = Worker(
+        store=store,
+        engine=engine,
+        prompts=setup.prompts,
+        make_environment=setup.environment_factory(config.env.latency),
+        renderer=setup.renderer,
+        clock=clock,
+        limits=config.limits,
+        sampling=config.sampling.record(),
+        run_seed=0,
+        max_episodes=config.rollout.max_in_flight,
+    )
+
+    async def sample() -> float:
+        pump = asyncio.create_task(engine.run(clock, 0.0))
+        rollouts = asyncio.create_task(worker.run())
+        marks = []
+        for goal in (ENGINE_TRAJECTORIES // 2, 2 * ENGINE_TRAJECTORIES):
+            while (await store.status()).ledger.queued < goal:
+                await clock.sleep_until(clock.now() + 0.02)
+            marks.append((clock.now(), engine.tokens_sampled))
+        for task in (pump, rollouts):
+            task.cancel()
+        await asyncio.gather(pump, rollouts, return_exceptions=True)
+        (start_s, before), (end_s, after) = marks
+        return (after - before) / (end_s - start_s)
+
+    return asyncio.run(sample())
