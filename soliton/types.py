@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import math
 from typing import Any, Protocol
 
 import msgspec
@@ -40,6 +41,9 @@ class Role(enum.IntEnum):
     """Content of a message that the model did not write: prompt, tool output, user turn."""
     ACTION = 2
     """Sampled by the policy, the sampled stop token included."""
+
+
+_ACTION, _LAST_ROLE = int(Role.ACTION), int(max(Role))
 
 
 class Status(enum.StrEnum):
@@ -234,7 +238,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @property
     def action_mask(self) -> NDArray[np.bool_]:
         """Boolean [T]: the model sampled this token (a fact; what to trust is the learner's decision)."""
-        mask: NDArray[np.bool_] = self.roles == Role.ACTION
+        mask: NDArray[np.bool_] = self.roles == _ACTION
         return mask
 
     @property
@@ -258,22 +262,45 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return int(self.versions[self.action_mask].max())
 
 
+_ALLOWED_REASONS: dict[Status, list[str]] = {
+    Status.TERMINATED: [],
+    Status.TRUNCATED: [reason.value for reason in TruncationReason],
+    Status.FAILED: [reason.value for reason in DropReason],
+}
+
+
 def _check_reason(status: Status, reason: str | None) -> None:
-    allowed: list[str] = {
-        Status.TERMINATED: [],
-        Status.TRUNCATED: [r.value for r in TruncationReason],
-        Status.FAILED: [r.value for r in DropReason],
-    }[status]
+    allowed = _ALLOWED_REASONS[status]
     if (reason is None) != (not allowed) or (reason is not None and reason not in allowed):
         raise ValueError(f"status {status.value!r} with reason {reason!r}; allowed reasons: {allowed or None}")
 
 
 def _check_tokens(t: Trajectory) -> None:
-    if len(t.token_ids) and t.token_ids.min() < 0:
-        raise ValueError(f"token_ids[{int(t.token_ids.argmin())}] = {int(t.token_ids.min())}; ids are >= 0")
-    if len(t.roles) and t.roles.max() > max(Role):
-        raise ValueError(f"roles[{int(t.roles.argmax())}] = {int(t.roles.max())}; roles are {[r.value for r in Role]}")
+    """Raise at the first fault of a token. Servers check every trajectory, so that the usual case takes few passes."""
     actions = t.action_mask
+    if len(t.roles) and not _tokens_are_valid(t, actions):
+        _raise_for_token(t, actions)
+    if t.status is not Status.FAILED and not actions.any():
+        raise ValueError("no action token: a trajectory without a sampled token is 'failed' with reason 'no_action'")
+
+
+def _tokens_are_valid(t: Trajectory, actions: NDArray[np.bool_]) -> bool:
+    """Whether `_raise_for_token` would find nothing, for at least one token."""
+    logprobs, versions = t.rollout_logprobs, t.versions
+    valid: NDArray[np.bool_] = ((logprobs <= 0) & (logprobs > -np.inf)) == actions
+    valid &= np.isnan(logprobs) != actions
+    valid &= (versions >= 0) == actions
+    valid &= versions >= NO_VERSION
+    valid &= t.token_ids >= 0
+    valid &= t.roles <= _LAST_ROLE
+    return bool(valid.all())
+
+
+def _raise_for_token(t: Trajectory, actions: NDArray[np.bool_]) -> None:
+    if t.token_ids.min() < 0:
+        raise ValueError(f"token_ids[{int(t.token_ids.argmin())}] = {int(t.token_ids.min())}; ids are >= 0")
+    if t.roles.max() > _LAST_ROLE:
+        raise ValueError(f"roles[{int(t.roles.argmax())}] = {int(t.roles.max())}; roles are {[r.value for r in Role]}")
     logprobs = t.rollout_logprobs
     bad = actions & ~(np.isfinite(logprobs) & (logprobs <= 0))
     if bad.any():
@@ -288,18 +315,16 @@ def _check_tokens(t: Trajectory) -> None:
         i = int(bad.argmax())
         raise ValueError(f"versions[{i}] = {t.versions[i]} on an action token; versions are >= 0")
     bad = ~actions & (t.versions != NO_VERSION)
-    if bad.any():
-        i = int(bad.argmax())
-        raise ValueError(f"versions[{i}] = {t.versions[i]} on a token nobody sampled; it must be {NO_VERSION}")
-    if t.status is not Status.FAILED and not actions.any():
-        raise ValueError("no action token: a trajectory without a sampled token is 'failed' with reason 'no_action'")
+    assert bad.any()  # the last rule that is left
+    i = int(bad.argmax())
+    raise ValueError(f"versions[{i}] = {t.versions[i]} on a token nobody sampled; it must be {NO_VERSION}")
 
 
 def _check_rewards(t: Trajectory) -> None:
-    if not np.isfinite(t.reward_values).all():
+    if not all(map(math.isfinite, t.reward_values.tolist())):
         i = int((~np.isfinite(t.reward_values)).argmax())
         raise ValueError(f"reward_values[{i}] = {t.reward_values[i]}; rewards are finite")
-    for i, position in enumerate(t.reward_positions):
+    for i, position in enumerate(t.reward_positions.tolist()):
         if not 0 <= position < len(t.token_ids):
             raise ValueError(f"reward_positions[{i}] = {position} is outside the {len(t.token_ids)} tokens")
     if t.status is Status.FAILED and len(t.reward_values):

@@ -6,6 +6,7 @@ can name code to run. Knows neither files nor networks.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -29,7 +30,8 @@ def decode_record(data: bytes, kind: type[Record]) -> Record:
         ValueError: the bytes are damaged, of another type, or describe an invalid record; the message says where.
     """
     try:
-        return msgspec.msgpack.Decoder(kind, dec_hook=_decode_array).decode(data)
+        record: Record = _decoder(kind).decode(data)  # type: ignore[arg-type]  # types are hashable
+        return record
     except msgspec.MsgspecError as error:
         raise ValueError(f"not a valid {kind.__name__}: {error}") from error
 
@@ -56,11 +58,23 @@ def _encode_array(value: Any) -> bytes:
 
 def _decode_array(kind: Any, value: Any) -> NDArray[Any]:
     """`kind` is `NDArray[dtype]` as the record's annotation says; its last argument holds the element type."""
-    (element,) = get_args(get_args(kind)[-1])
-    dtype = np.dtype(element)
+    dtype = _dtype(kind)
     if not isinstance(value, bytes) or len(value) % dtype.itemsize:
         raise ValueError(f"expected the raw bytes of a {dtype.name} array, got {type(value).__name__}")
-    return np.frombuffer(value, dtype=dtype.newbyteorder("<")).astype(dtype)
+    return np.frombuffer(value, dtype)
+
+
+@functools.cache
+def _dtype(kind: Any) -> np.dtype[np.generic]:
+    """Little-endian element type of an annotation `NDArray[element]`."""
+    (element,) = get_args(get_args(kind)[-1])
+    dtype: np.dtype[np.generic] = np.dtype(element).newbyteorder("<")
+    return dtype
+
+
+@functools.cache
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind, dec_hook=_decode_array)
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_array)
