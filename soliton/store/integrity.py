@@ -1,25 +1,34 @@
 """Is the file of a SQLite store what was written to it? Every row and every payload is looked at.
 
 Guarantees: nothing is repaired here; a broken index is an error that names rows, broken payloads are named and
-returned. Two connections work side by side, since both SQLite and the checksum leave Python to its other thread.
+returned. Several connections work side by side: SQLite and the checksum both leave Python to another thread.
 """
+
+# ruff: noqa: S608  (queries are put together from constants of this package; values are always bound)
 
 from __future__ import annotations
 
 import sqlite3
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
 from soliton.errors import RunError
-from soliton.store.queries import open_reader
+from soliton.store.queries import UNREADABLE, count, open_reader
 from soliton.store.schema import BROKEN_ROWS
 from soliton.types import AttemptId
 
 SHOWN = 8
 """Names in a message."""
+THREADS = 2
+PARTS = 8
+MAPPED_BYTES = 1 << 40
+"""More than any run writes."""
 
 
 class DamagedPayload(msgspec.Struct, frozen=True):
@@ -35,13 +44,11 @@ def verify(path: Path) -> list[DamagedPayload]:
     Raises:
         RunError: the index is damaged; no decision can be taken on it.
     """
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         index = pool.submit(_verify_index, path)
-        try:
-            damaged = _verify_payloads(path)
-        finally:
-            index.result()
-    return damaged
+        parts = list(pool.map(partial(_verify_part, path), _parts(path)))
+        index.result()
+    return [damage for part in parts for damage in part]
 
 
 def refusal(path: Path, what: str) -> RunError:
@@ -62,59 +69,62 @@ def _verify_index(path: Path) -> None:
             problems = [str(row[0]) for row in reader.execute(f"PRAGMA integrity_check('{table}')").fetchmany(SHOWN)]
             if problems != ["ok"]:
                 raise refusal(path, f"table {table}: {'; '.join(problems)}")
-    except sqlite3.DatabaseError as error:
+    except UNREADABLE as error:
         raise refusal(path, f"its index cannot be read ({error})") from error
     finally:
         reader.close()
 
 
-_COMMITTED = (
-    "SELECT draw, sample, attempt, state, versions, crc, body FROM attempts LEFT JOIN payloads USING (id) "
-    "WHERE committed_us IS NOT NULL"
-)
+def _parts(path: Path) -> list[range]:
+    """The ids of all attempts in a few ranges of equal length."""
+    with closing(open_reader(path)) as reader:
+        try:
+            end = count(reader, "SELECT coalesce(max(id), 0) + 1 FROM attempts")
+        except UNREADABLE as error:
+            raise refusal(path, f"its index cannot be read ({error})") from error
+    borders = [end * part // PARTS for part in range(PARTS + 1)]
+    return [range(first, after) for first, after in pairwise(borders)]
 
 
-def _verify_payloads(path: Path) -> list[DamagedPayload]:
-    reader = open_reader(path)
-    try:
-        return _scan(reader)
-    except sqlite3.DatabaseError:
-        return _scan_one_by_one(path, reader)  # a damaged page ends a scan; find out whose it is
-    finally:
-        reader.close()
+def _verify_part(path: Path, ids: range) -> list[DamagedPayload]:
+    with closing(open_reader(path)) as reader:
+        reader.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")  # saves a copy of every page
+        try:
+            return _scan(reader, ids)
+        except UNREADABLE:
+            return _scan_one_by_one(path, reader, ids)  # a damaged page ends a scan; find out whose it is
 
 
-def _scan(reader: sqlite3.Connection) -> list[DamagedPayload]:
+_COMMITTED = "committed_us IS NOT NULL AND attempts.id BETWEEN ? AND ?"
+
+
+def _scan(reader: sqlite3.Connection, ids: range) -> list[DamagedPayload]:
     crc32 = zlib.crc32
+    rows = reader.execute(
+        "SELECT draw, sample, attempt, state, versions, crc, body FROM attempts LEFT JOIN payloads USING (id) "
+        f"WHERE {_COMMITTED} ORDER BY attempts.id",
+        (ids.start, ids.stop - 1),
+    )
     damaged = []
-    for draw, sample, attempt, state, versions, crc, body in reader.execute(f"{_COMMITTED} ORDER BY attempts.id"):
+    for draw, sample, attempt, state, versions, crc, body in rows:
+        # `payload_crc` written out: this runs for every trajectory of a run.
         if body is None or crc32(body, crc32(f"{draw}/{sample}/{attempt}/{versions}".encode())) != crc:
             damaged.append(DamagedPayload(AttemptId(draw, sample, attempt), state))
     return damaged
 
 
-def _scan_one_by_one(path: Path, reader: sqlite3.Connection) -> list[DamagedPayload]:
+def _scan_one_by_one(path: Path, reader: sqlite3.Connection, ids: range) -> list[DamagedPayload]:
     try:
-        rows = reader.execute("SELECT id, draw, sample, attempt, state FROM attempts WHERE committed_us IS NOT NULL")
-        attempts = rows.fetchall()
-    except sqlite3.DatabaseError as error:
+        attempts = reader.execute(
+            f"SELECT id, draw, sample, attempt, state FROM attempts WHERE {_COMMITTED} ORDER BY id",
+            (ids.start, ids.stop - 1),
+        ).fetchall()
+    except UNREADABLE as error:
         raise refusal(path, f"its index cannot be read ({error})") from error
     damaged = []
     for number, draw, sample, attempt, state in attempts:
         try:
-            found = _scan_of(reader, number)
-        except sqlite3.DatabaseError:
-            found = [DamagedPayload(AttemptId(draw, sample, attempt), state)]
-        damaged += found
+            damaged += _scan(reader, range(number, number + 1))
+        except UNREADABLE:
+            damaged.append(DamagedPayload(AttemptId(draw, sample, attempt), state))
     return damaged
-
-
-def _scan_of(reader: sqlite3.Connection, number: int) -> list[DamagedPayload]:
-    crc32 = zlib.crc32
-    return [
-        DamagedPayload(AttemptId(draw, sample, attempt), state)
-        for draw, sample, attempt, state, versions, crc, body in reader.execute(
-            f"{_COMMITTED} AND attempts.id = ?", (number,)
-        )
-        if body is None or crc32(body, crc32(f"{draw}/{sample}/{attempt}/{versions}".encode())) != crc
-    ]

@@ -29,8 +29,10 @@ from soliton.store.codec import encode_trajectory
 from soliton.store.schema import microseconds, payload_crc
 from soliton.types import AttemptId, Trajectory
 
-FULL_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC})
-"""What SQLite says when a write finds no space; the two others on file systems that notice late."""
+FULL_CODES = frozenset(
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_SHMSIZE}
+)
+"""What SQLite says when a write finds no space: at once, late, or in the shared index of its log."""
 
 _KEY = "draw = ? AND sample = ? AND attempt = ?"
 
@@ -62,18 +64,7 @@ class Journal:
         except sqlite3.Error as error:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            raise self._explained(error) from error
-
-    def _explained(self, error: sqlite3.Error) -> RunError:
-        if error.sqlite_errorcode in FULL_CODES:
-            return StorageFullError(
-                f"no space left to write to {self._path} ({error}); nothing is lost: rollouts wait and go on when "
-                "there is space. Free some, or move the run to a larger disk and resume it there"
-            )
-        return RunError(
-            f"cannot write to {self._path}: {error.sqlite_errorname} ({error}); the last call was not recorded. "
-            "Check the disk, then resume: the file is verified when it is opened"
-        )
+            raise write_error(self._path, error) from error
 
     def _apply(self, change: Change) -> None:
         run = self._connection.execute
@@ -151,6 +142,24 @@ class Journal:
             (batches,),
         )
         run("DELETE FROM batches WHERE number >= ?", (batches,))
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    """Whether a write found no space. Errors that Python makes itself carry no code."""
+    return getattr(error, "sqlite_errorcode", None) in FULL_CODES
+
+
+def write_error(path: str, error: sqlite3.Error) -> RunError:
+    """What a failed write means: no space, which may return, or a broken disk or file."""
+    if is_full(error):
+        return StorageFullError(
+            f"no space left to write to {path} ({error}); nothing is lost: rollouts wait and go on when "
+            "there is space. Free some, or move the run to a larger disk and resume it there"
+        )
+    return RunError(
+        f"cannot write to {path}: {getattr(error, 'sqlite_errorname', 'error')} ({error}); the last call was not "
+        "recorded. Check the disk, then resume: the file is verified when it is opened"
+    )
 
 
 def _key(attempt: AttemptId) -> tuple[int, int, int]:

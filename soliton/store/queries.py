@@ -15,6 +15,9 @@ from soliton.store.schema import payload_crc
 from soliton.store.store import CommitAck
 from soliton.types import AttemptId, DropReason, Ledger, Publication, Trajectory
 
+UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What a damaged file raises; the second when the damage is in the text of an error."""
+
 
 def open_reader(path: Path) -> sqlite3.Connection:
     """A connection that cannot write, also while another process has the file open.
@@ -27,7 +30,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     try:
         connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    except sqlite3.DatabaseError as error:
+    except UNREADABLE as error:
         connection.close()
         raise RunError(f"{path} cannot be read as a store: {error}; name the file of a run") from error
     return connection

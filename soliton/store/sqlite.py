@@ -19,9 +19,9 @@ from soliton.errors import ConfigError, RunError
 from soliton.store.changes import Change
 from soliton.store.config import StoreConfig
 from soliton.store.integrity import DamagedPayload, refusal, verify
-from soliton.store.journal import Journal
+from soliton.store.journal import Journal, is_full, write_error
 from soliton.store.load import load_undone, load_work
-from soliton.store.queries import count, read_ack, read_ledger, read_payload
+from soliton.store.queries import UNREADABLE, count, read_ack, read_ledger, read_payload
 from soliton.store.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
 from soliton.store.store import CommitAck
 from soliton.store.waiting import WaitingStore
@@ -74,7 +74,7 @@ class SqliteStore(WaitingStore):
             RunError: not a store, a store of another version of Soliton, or one whose index is damaged.
         """
         is_new = not path.exists() or not path.stat().st_size
-        connection = _connect(path, durability, is_new)
+        connection = _connect(path, durability)
         try:
             if is_new:
                 _create(connection, config, identity)
@@ -84,8 +84,10 @@ class SqliteStore(WaitingStore):
             store = cls(path, config, LaterClock(clock, _last_s(connection)), connection)
             store._work = load_work(connection, config)
             store._save()
-        except sqlite3.DatabaseError as error:
+        except UNREADABLE as error:
             connection.close()
+            if isinstance(error, sqlite3.Error) and is_full(error):
+                raise write_error(str(path), error) from error
             raise refusal(path, str(error)) from error
         except BaseException:
             connection.close()
@@ -141,7 +143,7 @@ class SqliteStore(WaitingStore):
     def _payload(self, attempt: AttemptId) -> Trajectory | None:
         try:
             trajectory = read_payload(self._connection, attempt)
-        except sqlite3.DatabaseError:
+        except UNREADABLE:
             trajectory = None
         if trajectory is None:
             finding = _finding(self._path, DamagedPayload(attempt, "queued"))
@@ -177,15 +179,13 @@ class LaterClock:
         await self._clock.sleep_until(when - self.offset_s)
 
 
-def _connect(path: Path, durability: Durability, is_new: bool) -> sqlite3.Connection:
+def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
     try:
-        if is_new:
-            connection.execute("PRAGMA page_size = 8192")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
         return connection
-    except sqlite3.DatabaseError as error:
+    except UNREADABLE as error:
         connection.close()
         raise refusal(path, str(error)) from error
 
@@ -235,6 +235,7 @@ def _last_s(connection: sqlite3.Connection) -> float:
 
 def _drop_damaged(connection: sqlite3.Connection, damaged: list[DamagedPayload]) -> None:
     connection.execute("BEGIN IMMEDIATE")
+    connection.execute("UPDATE meta SET value = value WHERE key = 'schema'")  # find out now whether it can be written
     connection.executemany(
         "UPDATE attempts SET state = 'dropped', reason = 'damaged' "
         "WHERE draw = ? AND sample = ? AND attempt = ? AND state = 'queued'",
