@@ -52,7 +52,7 @@ def decode_trajectory(data: bytes) -> Trajectory:
 
 def _encode_array(value: Any) -> bytes:
     if isinstance(value, np.ndarray):
-        return np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<")).tobytes()
+        return value.astype(_little_endian(value.dtype), copy=False).tobytes()
     raise TypeError(f"a record holds a {type(value).__name__}; only msgpack types and arrays can be written")
 
 
@@ -70,6 +70,11 @@ def _dtype(kind: Any) -> np.dtype[np.generic]:
     (element,) = get_args(get_args(kind)[-1])
     dtype: np.dtype[np.generic] = np.dtype(element).newbyteorder("<")
     return dtype
+
+
+@functools.cache
+def _little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype.newbyteorder("<")
 
 
 @functools.cache

@@ -12,12 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from soliton.store import wire
-from soliton.store.codec import encode_record
-
-
-def failure(status: int, message: str, *, kind: str = "RunError", headers: dict[str, str] | None = None) -> Response:
-    """A refusal and its reason."""
-    return Response(encode_record(wire.Failure(kind, message)), status, headers, wire.MEDIA_TYPE)
+from soliton.store.replies import failure
 
 
 class Guard:

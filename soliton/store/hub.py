@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -22,9 +21,10 @@ from starlette.routing import Route
 
 from soliton.errors import ConfigError, RunError, StorageFullError
 from soliton.store import wire
-from soliton.store.codec import decode_record, encode_record
-from soliton.store.guard import Guard, failure
+from soliton.store.codec import decode_record
+from soliton.store.guard import Guard
 from soliton.store.limits import HubLimits
+from soliton.store.replies import answer, failure, http_failure
 from soliton.store.store import CommitAck, Store
 from soliton.types import Lease, Trajectory
 
@@ -66,7 +66,7 @@ def hub_app(store: ServedStore, *, token: str, run_id: str, limits: HubLimits | 
         ],
         middleware=[Middleware(Guard, token=token, run_id=run_id, hosts=limits.hosts)],
         exception_handlers={
-            HTTPException: _http_failure,
+            HTTPException: http_failure,
             ValueError: lambda _, error: failure(422, str(error), kind="ValueError"),
             RunError: lambda _, error: failure(409, str(error)),
             StorageFullError: lambda _, error: failure(507, str(error), headers=hub.retry_after),
@@ -76,17 +76,6 @@ def hub_app(store: ServedStore, *, token: str, run_id: str, limits: HubLimits | 
     app.router.redirect_slashes = False
     app.state.hub, app.state.limits = hub, limits
     return app
-
-
-def answer(record: msgspec.Struct) -> Response:
-    """Status 200 with a record."""
-    return Response(encode_record(record), media_type=wire.MEDIA_TYPE)
-
-
-def _http_failure(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    kind = "ValueError" if error.status_code in (400, 413) else "RunError"
-    return failure(error.status_code, error.detail, kind=kind, headers=dict(error.headers or {}))
 
 
 class _Call:
