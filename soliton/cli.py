@@ -3,8 +3,8 @@
 Guarantees: importing this module imports neither torch nor transformers, so `soliton --help` answers at once.
 
 Exit codes: 0 fine; 1 the run stopped (`RunError`); 2 a mistake in the recipe or the command (`ConfigError`);
-130 interrupted at once; 0 or 143 after a Ctrl-C or
-SIGTERM that the `local` runtime answered with a checkpoint. Anything else is a mistake of ours and keeps its traceback.
+130 and 143 interrupted by Ctrl-C and by SIGTERM, but 0 after a Ctrl-C that the `local` runtime
+answered with a checkpoint. Anything else is a mistake of ours and keeps its traceback.
 """
 
 from __future__ import annotations

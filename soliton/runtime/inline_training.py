@@ -90,11 +90,11 @@ class InlineTraining:
         if checkpoint is None:
             if list_checkpoints(folder.checkpoints):
                 view.alarm("every checkpoint is damaged; the training stage begins again")
-            folder.truncate_metrics(STAGE, after_step=0)
+            folder.truncate_metrics(STAGE, "eval", after_step=0)
             return None
         state = json.loads((checkpoint / "state.json").read_text())
         self._stage.learner.load_state(load_tensors(checkpoint / "learner.safetensors"), state["learner"])
-        folder.truncate_metrics(STAGE, after_step=state["batches"])
+        folder.truncate_metrics(STAGE, "eval", after_step=state["batches"])
         view.note(f"going on from {checkpoint.name}")
         return Boundary(
             step=state["step"],

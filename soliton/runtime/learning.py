@@ -74,8 +74,8 @@ class Learning:
         self._on_step = on_step
         self._pace = pace
 
-    async def run(self, until_step: int, stop_wanted: Callable[[], bool] = lambda: False) -> bool:
-        """Train until `until_step` steps are published, or until `stop_wanted` between two steps.
+    async def run(self, until_step: int) -> bool:
+        """Train until `until_step` steps are published.
 
         Returns:
             False if the store had no more work before that.
@@ -83,7 +83,7 @@ class Learning:
         Raises:
             RunError: the ledger does not balance, or the learner cannot go on.
         """
-        while self.newest.step < until_step and not stop_wanted():
+        while self.newest.step < until_step:
             items = await self._store.take()
             if not items:
                 return False

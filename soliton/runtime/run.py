@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from soliton.config import RunConfig, load_config
@@ -12,6 +16,9 @@ from soliton.errors import ConfigError, Interrupted, RunError
 from soliton.report.view import RunView
 from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.summary import identity_of, write_summary
+
+EXIT_TERMINATED = 143
+"""128 + SIGTERM, as a shell has it."""
 
 
 def run_recipe(
@@ -29,6 +36,8 @@ def run_recipe(
     Raises:
         ConfigError: before anything loads.
         RunError: the run cannot go on.
+        Interrupted: by SIGTERM, or by a signal that the `local` runtime answered with a checkpoint.
+        KeyboardInterrupt: by Ctrl-C, at once.
     """
     if stages is not None:
         overrides = [*overrides, f"stages={json.dumps(stages)}"]
@@ -38,8 +47,28 @@ def run_recipe(
         folder.create(config.to_toml())
     else:
         refuse_other_config(folder, config)
-    with folder.lock():
+    with folder.lock(), _sigterm_interrupts():
+        folder.write_config(config.to_toml())  # a resumed run may have other `[local]` keys
         return _run_logged(config, folder, view)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as Python raises Ctrl-C: nothing that catches errors catches it."""
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM ends the run as Ctrl-C does, once; a second one ends the process. Runtimes may do better."""
+
+    def terminate(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run_logged(config: RunConfig, folder: RunFolder, view: RunView) -> int:
@@ -56,9 +85,11 @@ def _run_logged(config: RunConfig, folder: RunFolder, view: RunView) -> int:
         write_unfinished("stopped", str(error))
         raise
     except (KeyboardInterrupt, Interrupted) as error:
-        cause = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else str(error)
         view.note(f"interrupted; go on with `soliton train {folder.config} --resume {folder.path}`")
-        write_unfinished("interrupted", cause)
+        if isinstance(error, Terminated):
+            write_unfinished("interrupted", "SIGTERM")
+            raise Interrupted("SIGTERM", EXIT_TERMINATED) from None
+        write_unfinished("interrupted", "Ctrl-C" if isinstance(error, KeyboardInterrupt) else str(error))
         raise
     finally:
         logging.getLogger("soliton").removeHandler(handler)

@@ -10,7 +10,8 @@ weights/          published versions (`v_N`), and what training started from (`m
 store.sqlite      every attempt and its trajectory; `local` runtime
 final/            the trained policy as a Hugging Face folder; `final_critic/` its critic
 logs/             what the run said, and each of its processes
-lock, hub.json    while it runs: who owns the folder, and where its hub answers (with its token: mode 0600)
+lock, roles.lock  who owns the folder, and whether processes of the `local` runtime are alive
+hub.json          while it runs: where its hub answers (with its token: mode 0600)
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from soliton.atomic import atomic_file
 from soliton.errors import ConfigError
 from soliton.report.folder import read_metrics
 from soliton.runtime.clock import wall_s
@@ -63,16 +65,22 @@ class RunFolder:
         """Make the folder of a new run.
 
         Raises:
-            ConfigError: a run is already there.
+            ConfigError: a run is already there, or going on there.
         """
         if self.config.exists():
-            raise ConfigError(
-                f"run.dir: {self.path} already holds a run; choose another run.dir, go on with `--resume {self.path}`, "
-                "or remove the folder"
-            )
+            with self.lock():
+                raise ConfigError(
+                    f"run.dir: {self.path} already holds a run; choose another run.dir, go on with "
+                    f"`--resume {self.path}`, or remove the folder"
+                )
         for folder in (self.path, self.stages, self.evals, self.checkpoints, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
         self.config.write_text(config_toml)
+
+    def write_config(self, config_toml: str) -> None:
+        """Replace the configuration by another one of the same identity: that of a resumed run."""
+        with atomic_file(self.config) as file:
+            file.write_text(config_toml)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -129,16 +137,12 @@ class RunFolder:
         """All lines of one stage, in order; a line torn by a kill is left out."""
         return [row for row in self.read_all_metrics() if row["stage"] == stage]
 
-    def truncate_metrics(self, stage: str, after_step: int) -> None:
-        """Forget the lines of `stage` beyond `after_step` and all after them: a resumed run writes them again."""
-        kept: list[dict[str, Any]] = []
-        for row in self.read_all_metrics():
-            if row["stage"] == stage and row["step"] > after_step:
-                break
-            kept.append(row)
-        partial = self.metrics.with_suffix(".partial")
-        partial.write_text("".join(json.dumps(row) + "\n" for row in kept))
-        partial.replace(self.metrics)
+    def truncate_metrics(self, *stages: str, after_step: int) -> None:
+        """Forget the lines of `stages` beyond `after_step`: a resumed run writes them again."""
+        rows = self.read_all_metrics()
+        kept = [row for row in rows if row["stage"] not in stages or row["step"] <= after_step]
+        with atomic_file(self.metrics) as file:
+            file.write_text("".join(json.dumps(row) + "\n" for row in kept))
 
     def read_all_metrics(self) -> list[dict[str, Any]]:
         """All lines, in order."""

@@ -8,6 +8,7 @@ by the newest (fault I6); numbers are never reused (fault I9).
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -107,6 +108,15 @@ class PublishedVersions:
             except FileNotFoundError:
                 continue  # removed while it was read: a newer one is there
         raise FileNotFoundError(f"no published version in {self.root}")
+
+    def link(self, version: int, root: Path) -> None:
+        """Let one version be in `root`, too, for as long as somebody wants it there; takes no space of its own.
+
+        Raises:
+            FileNotFoundError: it was removed.
+        """
+        folder = root / self._folder(version).name
+        shutil.copytree(self._folder(version), folder, copy_function=os.link, dirs_exist_ok=True)
 
     def clean(self, keep: int) -> None:
         """Remove all but the `keep` newest versions. Readers that have opened a file read it to its end."""

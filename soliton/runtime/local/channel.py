@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
+from collections.abc import Callable
 
 from soliton.runtime.local.events import (
+    STOP,
     Alarm,
     Event,
     Note,
@@ -38,6 +39,7 @@ class Channel:
         self._arrived = threading.Condition()
         self._commands: list[str] = []
         self._stop = threading.Event()
+        self._on_stop: Callable[[], object] = lambda: None
         threading.Thread(target=self._listen, name="commands", daemon=True).start()
 
     def send(self, event: Event) -> None:
@@ -51,6 +53,12 @@ class Channel:
         """Whether the controller asked this process to finish its step and stop."""
         return self._stop.is_set()
 
+    def on_stop(self, call: Callable[[], object]) -> None:
+        """Call this, from another thread, when the controller asks to stop; at once if it has asked already."""
+        self._on_stop = call
+        if self._stop.is_set():
+            call()
+
     def next_command(self) -> str:
         """Wait for the next command other than `stop`; blocks the calling thread."""
         with self._arrived:
@@ -58,15 +66,22 @@ class Channel:
             return self._commands.pop(0)
 
     def _listen(self) -> None:
-        for line in sys.stdin:
-            command = line.strip()
-            if command == "stop":
-                self._stop.set()
-            else:
-                with self._arrived:
-                    self._commands.append(command)
-                    self._arrived.notify()
+        # Not through sys.stdin: a thread that waits inside it when the interpreter ends crashes the process.
+        rest = b""
+        while data := os.read(0, 4096):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._obey(line.decode().strip())
         os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def _obey(self, command: str) -> None:
+        if command == STOP:
+            self._stop.set()
+            self._on_stop()
+        else:
+            with self._arrived:
+                self._commands.append(command)
+                self._arrived.notify()
 
 
 class ChannelView:

@@ -17,18 +17,19 @@ import json
 import logging
 import os
 import secrets
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 from soliton.config import RunConfig
 from soliton.errors import Interrupted, RunError
 from soliton.report.view import RunView
-from soliton.runtime.checkpoint import newest_whole_checkpoint
+from soliton.runtime.checkpoint import list_checkpoints, newest_whole_checkpoint
 from soliton.runtime.clock import RealClock
 from soliton.runtime.local.connection import Connection
+from soliton.runtime.local.evaluations import Evaluations
 from soliton.runtime.local.events import (
     Alarm,
     Evaluated,
@@ -43,6 +44,7 @@ from soliton.runtime.local.events import (
     absent_as_nan,
 )
 from soliton.runtime.local.launcher import LocalLauncher
+from soliton.runtime.local.leftovers import nobody_left
 from soliton.runtime.local.supervisor import Supervisor
 from soliton.runtime.local.watchdog import Watchdog
 from soliton.runtime.run_folder import RunFolder
@@ -96,8 +98,10 @@ class Controller:
         self._learner = self._supervisor("learner", on_death=self._go_back)
         self._workers: list[Supervisor] = []
         self._evaluator: Supervisor | None = None
+        self._evaluations = Evaluations(folder.weights, self._send_to_evaluator)
         self._training = asyncio.Event()
         self._rollouts_over = False
+        self._is_finished = False
         self._num_events = 0
         self._stopped_by: signal.Signals | None = None
         self._abort = asyncio.Event()
@@ -108,6 +112,7 @@ class Controller:
         app = hub_app(self._store, token=token, run_id=run_id)
         for finding in self._store.findings:
             self._view.alarm(finding)
+        await nobody_left(self._folder.path, self._clock)
         self._go_back()
         try:
             async with serve(app, self._config.local.host, self._config.local.port) as url:
@@ -119,7 +124,9 @@ class Controller:
             for role in self._roles():
                 role.stop()
             self._store.close_file()
-        if self._stopped_by is not None:
+        if self._is_finished:
+            self._evaluations.remove()
+        if self._stopped_by is not None and not self._is_finished:
             raise Interrupted(self._stopped_by.name, STOP_SIGNALS[self._stopped_by])
         return 0
 
@@ -160,16 +167,19 @@ class Controller:
     async def _run_evaluations(self) -> None:
         if not self._config.eval.every_steps:
             return
-        shutil.rmtree(self._folder.weights / "evaluation", ignore_errors=True)
         await self._training.wait()
-        self._evaluator = self._supervisor("evaluator", on_death=lambda: None)
+        self._evaluator = self._supervisor("evaluator", on_start=self._evaluations.repeat)
         await self._evaluator.run()
 
     async def _finish_evaluations(self, task: asyncio.Task[None]) -> None:
         """Wait for the evaluations under way (fault H8)."""
         if self._evaluator is not None and self._stopped_by is None:
-            self._evaluator.send("finish")
+            self._evaluations.finish()
             await task
+
+    def _send_to_evaluator(self, command: str) -> None:
+        if self._evaluator is not None:
+            self._evaluator.send(command)
 
     async def _expire_leases(self) -> None:
         lease_s = self._config.local.lease_s
@@ -184,13 +194,20 @@ class Controller:
 
     # -- what roles say -----------------------------------------------------------------------------------------------
 
-    def _supervisor(self, name: str, on_death: Callable[[], object]) -> Supervisor:
+    def _supervisor(
+        self,
+        name: str,
+        *,
+        on_start: Callable[[], object] = lambda: None,
+        on_death: Callable[[], object] = lambda: None,
+    ) -> Supervisor:
         return Supervisor(
             name,
             launcher=self._launcher,
             clock=self._clock,
             max_restarts=self._config.local.max_restarts,
             on_event=self._on_event,
+            on_start=on_start,
             on_death=on_death,
             alarm=self._alarm,
         )
@@ -207,22 +224,20 @@ class Controller:
             case Alarm(text):
                 self._alarm(text)
             case Result(text):
+                self._is_finished = True
                 self._view.finish(text)
             case TrainingBegins():
                 self._training.set()
             case TrainingEnds():
                 self._end_rollouts()
-            case EvaluationDue(version, step, batches) if self._evaluator is not None:
-                self._evaluator.send(f"evaluate {version} {step} {batches}")
-            case Evaluated(step, batches, pass_at_1):
-                self._evaluated(step, batches, pass_at_1)
+            case EvaluationDue():
+                self._evaluations.add(event)
+            case Evaluated() if self._evaluations.done(event):
+                row = {"eval/pass_at_1": event.pass_at_1, "train/policy_step": float(event.step)}
+                self._folder.append_metrics("eval", event.batches, self._elapsed_s(), row)
+                self._view.update(event.step, row)
             case _:
                 pass
-
-    def _evaluated(self, step: int, batches: int, pass_at_1: float) -> None:
-        metrics = {"eval/pass_at_1": pass_at_1, "train/policy_step": float(step)}
-        self._folder.append_metrics("eval", batches, self._elapsed_s(), metrics)
-        self._view.update(step, metrics)
 
     def _alarm(self, text: str) -> None:
         logger.warning(text)
@@ -241,18 +256,28 @@ class Controller:
         if not publications:
             return
         batches, version = 0, publications[0].version
+        checkpoint = self._newest_checkpoint({row.version for row in publications})
+        if checkpoint is not None:
+            state = json.loads((checkpoint / "state.json").read_text())
+            batches, version = state["batches"], state["version"]
+        elif list_checkpoints(self._folder.checkpoints):
+            self._alarm("no checkpoint is sound: training begins again from its start, with what the store holds")
+        self._store.rewind(batches=batches, version=version)
+        self._folder.truncate_metrics(STAGE, "eval", after_step=batches)
+        self._evaluations.go_back(batches)
+
+    def _newest_checkpoint(self, versions: set[int]) -> Path | None:
+        """The newest whole checkpoint that the store knows of; others are put aside."""
         while (checkpoint := newest_whole_checkpoint(self._folder.checkpoints, self._alarm)) is not None:
             state = json.loads((checkpoint / "state.json").read_text())
-            if state["batches"] <= self._store.batches:
-                batches, version = state["batches"], state["version"]
-                break
+            if state["batches"] <= self._store.batches and state["version"] in versions:
+                return checkpoint
             self._alarm(
                 f"{checkpoint.name} is ahead of the store, which lost its last work with the machine; using the "
                 'checkpoint before it (local.durability = "power" prevents this)'
             )
             checkpoint.rename(checkpoint.with_name(f"ahead_{checkpoint.name}"))
-        self._store.rewind(batches=batches, version=version)
-        self._folder.truncate_metrics(STAGE, after_step=batches)
+        return None
 
     def _roles(self) -> Iterator[Supervisor]:
         yield self._learner
@@ -285,7 +310,7 @@ class Controller:
             return
         self._stopped_by = number
         self._view.note("stopping after this step and its checkpoint; once more aborts at once")
-        self._learner.send("stop")
+        self._learner.ask_to_stop()
 
 
 def _prompt_stream(config: RunConfig) -> str:

@@ -10,18 +10,15 @@ from pathlib import Path
 
 from soliton.config import load_config
 from soliton.evals.evaluation import evaluation_of
+from soliton.failpoints import failpoint
 from soliton.models.load import load_causal_lm
 from soliton.runtime.collect import collect
 from soliton.runtime.local.channel import Channel
+from soliton.runtime.local.evaluations import FINISH, FOLDER
 from soliton.runtime.local.events import Evaluated
 from soliton.runtime.run_folder import START_MODEL, RunFolder
 from soliton.runtime.setup import make_setup
 from soliton.weights import PublishedVersions, load_published
-
-EVALUATION = "evaluation"
-"""Folder below `weights/` of the versions that are to be evaluated; the evaluator removes them."""
-FINISH = "finish"
-"""Command: nothing more will come."""
 
 
 def run_evaluator(run_dir: Path, channel: Channel) -> None:
@@ -30,12 +27,13 @@ def run_evaluator(run_dir: Path, channel: Channel) -> None:
     config = load_config(folder.config)
     setup = make_setup(config, folder.weights / START_MODEL)
     model = load_causal_lm(folder.weights / START_MODEL)
-    versions = PublishedVersions(folder.weights / EVALUATION)
+    versions = PublishedVersions(folder.weights / FOLDER)
     prompts = setup.prompts.held_out(config.eval.num_prompts, config.eval.seed)
     while (command := channel.next_command()) != FINISH:
         version, step, batches = map(int, command.split()[1:])
         _, tensors = versions.load(version)
         load_published(model, tensors)
         evaluation = evaluation_of(collect(setup, model, prompts, seed=config.eval.seed))
-        channel.send(Evaluated(step, batches, evaluation.pass_at_1().mean))
-        shutil.rmtree(versions.root / f"v_{version}")
+        failpoint("evaluator.before_report")
+        channel.send(Evaluated(version, step, batches, evaluation.pass_at_1().mean))
+        shutil.rmtree(versions.root / f"v_{version}", ignore_errors=True)

@@ -6,6 +6,9 @@ import math
 
 import msgspec
 
+STOP = "stop"
+"""What a child is told: finish the step, save what there is to save, and end."""
+
 Metrics = dict[str, float | None]
 """NaN travels as null: absent, never 0."""
 
@@ -61,6 +64,7 @@ class EvaluationDue(msgspec.Struct, frozen=True, tag=True):
 class Evaluated(msgspec.Struct, frozen=True, tag=True):
     """The evaluator is done with one."""
 
+    version: int
     step: int
     batches: int
     pass_at_1: float

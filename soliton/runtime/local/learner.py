@@ -20,12 +20,13 @@ from soliton.runtime.learning import Learning
 from soliton.runtime.local.channel import Channel, ChannelView, StopWanted
 from soliton.runtime.local.connection import Connection
 from soliton.runtime.local.disk import when_there_is_space
-from soliton.runtime.local.evaluator import EVALUATION
+from soliton.runtime.local.evaluations import FOLDER as EVALUATION
 from soliton.runtime.local.events import EvaluationDue, TrainingBegins, TrainingEnds
 from soliton.runtime.run_folder import START_CRITIC, START_MODEL, RunFolder
 from soliton.runtime.staged_run import run_stages
 from soliton.runtime.training import STAGE, StepReport, Trained, TrainingStage
 from soliton.store.client import HubStore
+from soliton.store.store import BatchItem
 from soliton.types import Publication
 from soliton.weights import (
     PublishedVersions,
@@ -57,6 +58,32 @@ def train_local(stage: TrainingStage, channel: Channel) -> Trained:
     return asyncio.run(LocalTraining(stage, channel).run())
 
 
+class LearnersStore(HubStore):
+    """The hub's store for a learner that may have to stop: it gets no more batch then, and no longer waits for one.
+
+    Args:
+        connection: where the hub is.
+        stop: set when the learner shall stop.
+    """
+
+    def __init__(self, connection: Connection, stop: asyncio.Event) -> None:
+        clock = RealClock(connection.clock_origin_s)
+        super().__init__(connection.url, connection.token, connection.run_id, "learner", clock)
+        self._stop = stop
+
+    async def take(self) -> list[BatchItem]:
+        """See `Store`; [] also when the learner shall stop. A batch that was on its way comes again."""
+        taking = asyncio.ensure_future(super().take())
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({taking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return [] if self._stop.is_set() else await taking
+        finally:
+            taking.cancel()
+            stopping.cancel()
+            await asyncio.gather(taking, stopping, return_exceptions=True)
+
+
 class LocalTraining:
     """Owns the learner's way from its first step to its last.
 
@@ -82,9 +109,8 @@ class LocalTraining:
         config, connection = self._config, self._connection
         self._stage.view.stage(STAGE, config.train.steps)
         resumed = self._load_checkpoint()
-        async with HubStore(
-            connection.url, connection.token, connection.run_id, "learner", RealClock(connection.clock_origin_s)
-        ) as store:
+        stop = self._stop_event()
+        async with LearnersStore(connection, stop) as store:
             learning = Learning(
                 config=config,
                 learner=self._stage.learner,
@@ -97,15 +123,24 @@ class LocalTraining:
             )
             self._channel.send(TrainingBegins())
             while learning.newest.step < config.train.steps:
-                going_on = await learning.run(self._next_checkpoint(learning.newest.step), self._channel.stop_wanted)
+                going_on = await learning.run(self._next_checkpoint(learning.newest.step))
                 await self._save(learning)
-                if self._channel.stop_wanted():
+                if stop.is_set():
                     raise StopWanted
                 if not going_on:
-                    break
+                    raise RunError(
+                        f"rollouts are over at step {learning.newest.step} of {config.train.steps}: the run had gone "
+                        "further and lost its last checkpoints. Go on with --resume"
+                    )
             self._channel.send(TrainingEnds())
             await asyncio.to_thread(self._await_end_of_rollouts)
             return Trained(learning.newest.step, (await store.status()).ledger)
+
+    def _stop_event(self) -> asyncio.Event:
+        """Set when the controller asks to stop."""
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._channel.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
+        return stop
 
     def _await_end_of_rollouts(self) -> None:
         command = self._channel.next_command()
@@ -121,8 +156,7 @@ class LocalTraining:
         is_due = every > 0 and (step % every == 0 or step == self._config.train.steps)
         if is_due and step != self._evaluated and self._newest is not None:
             self._evaluated = step
-            weights = {n: t.clone() for n, t in published_state(self._stage.learner.actor.model).items()}
-            PublishedVersions(self._stage.folder.weights / EVALUATION).publish(weights, self._newest)
+            self._versions.link(self._newest.version, self._stage.folder.weights / EVALUATION)
             self._channel.send(EvaluationDue(self._newest.version, step, batches))
 
     async def _publish(self, weights: dict[str, Tensor], publication: Publication) -> None:

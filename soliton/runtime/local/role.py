@@ -16,6 +16,7 @@ from pathlib import Path
 from soliton.errors import ConfigError, RunError
 from soliton.runtime.local.channel import Channel, StopWanted
 from soliton.runtime.local.events import Crash, Fatal, Stopped
+from soliton.runtime.local.leftovers import alive
 
 EXIT_FATAL = 3
 EXIT_CRASH = 70
@@ -28,7 +29,8 @@ def main(name: str, run_dir: Path) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     channel = Channel()
     try:
-        _run(name, run_dir, channel)
+        with alive(run_dir):
+            _run(name, run_dir, channel)
     except StopWanted:
         channel.send(Stopped())
     except (RunError, ConfigError) as error:

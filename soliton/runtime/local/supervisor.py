@@ -14,14 +14,12 @@ import signal
 from collections.abc import Callable
 
 from soliton.errors import ConfigError, RunError
-from soliton.runtime.local.events import Crash, Evaluated, Event, Fatal, Progress, Stage, Stopped, Update
+from soliton.runtime.local.events import STOP, Crash, Evaluated, Event, Fatal, Progress, Stage, Stopped, Update
 from soliton.runtime.local.launcher import LocalLauncher, RoleProcess
 from soliton.types import Clock
 
 FIRST_PAUSE_S = 0.1
 """Before a second start; doubles with every death in a row."""
-STOP = "stop"
-"""Command: finish the step, save what there is to save, and end."""
 LOG_LINES = 12
 """Lines of a role's log shown with the cause of a crash loop."""
 

@@ -1,5 +1,6 @@
 import json
 import math
+import os
 
 import pytest
 
@@ -29,13 +30,27 @@ def test_a_metric_that_is_nan_is_null_and_never_zero(folder: RunFolder):
 def test_a_resumed_stage_forgets_what_it_will_write_again(folder: RunFolder):
     for stage, step in [("sft", 1), ("sft", 2), ("train", 1), ("train", 2), ("train", 3), ("eval", 3)]:
         folder.append_metrics(stage, step, 0.0, {"x": float(step)})
-    folder.truncate_metrics("train", after_step=2)
+    folder.truncate_metrics("train", "eval", after_step=2)
     assert [(r["stage"], r["step"]) for r in folder.read_all_metrics()] == [
         ("sft", 1),
         ("sft", 2),
         ("train", 1),
         ("train", 2),
     ]
+
+
+def test_an_evaluation_that_ended_late_is_kept_with_the_steps_before_it(folder: RunFolder):
+    for stage, step in [("train", 1), ("train", 2), ("train", 3), ("eval", 2), ("train", 4), ("eval", 4)]:
+        folder.append_metrics(stage, step, 0.0, {"x": float(step)})
+    folder.truncate_metrics("train", "eval", after_step=2)
+    assert [(r["stage"], r["step"]) for r in folder.read_all_metrics()] == [("train", 1), ("train", 2), ("eval", 2)]
+
+
+def test_a_folder_in_use_is_refused_with_its_process(folder: RunFolder):  # fault K3
+    with folder.lock():
+        for enter in (lambda: RunFolder(folder.path).create("seed = 1"), RunFolder(folder.path).lock().__enter__):
+            with pytest.raises(ConfigError, match=rf"a run is going on in .* \(process {os.getpid()}\)"):
+                enter()
 
 
 def test_a_line_torn_by_a_kill_is_left_out_and_the_next_resume_removes_it(folder: RunFolder):  # fault J6
