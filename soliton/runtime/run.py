@@ -6,7 +6,7 @@ import json
 import logging
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -77,7 +77,8 @@ def _run_logged(config: RunConfig, folder: RunFolder, view: RunView) -> int:
 
     def write_unfinished(status: str, reason: str) -> None:
         ending = {"wall_s": round(elapsed_s(), 1), "exit": {"status": status, "reason": reason}}
-        write_summary(folder.summary, {**identity_of(config), **ending})
+        with suppress(OSError):  # the disk may be full: the cause matters more than its record
+            write_summary(folder.summary, {**identity_of(config), **ending})
 
     try:
         return _run(config, folder, view)

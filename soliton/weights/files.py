@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -31,6 +34,7 @@ def save_tensors(state: Mapping[str, Tensor], path: str | Path) -> None:
 
     Raises:
         ValueError: two names share memory (safetensors would store neither reliably).
+        OSError: the disk is full, for example.
     """
     tensors = {name: tensor.detach().contiguous() for name, tensor in state.items()}
     owners: dict[int, str] = {}
@@ -38,7 +42,12 @@ def save_tensors(state: Mapping[str, Tensor], path: str | Path) -> None:
         if tensor.numel() and (other := owners.setdefault(tensor.untyped_storage().data_ptr(), name)) != name:
             raise ValueError(f"{other!r} and {name!r} share memory; pass a copy of one of them")
     with atomic_file(path) as file:
-        save_file(tensors, file)
+        try:
+            save_file(tensors, file)
+        except SafetensorError as error:
+            if "os error 28" in str(error):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+            raise
 
 
 def load_tensors(path: str | Path) -> dict[str, Tensor]:

@@ -18,17 +18,18 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from soliton.config import RunConfig
-from soliton.errors import Interrupted, RunError
+from soliton.errors import Interrupted, RunError, StorageFullError
 from soliton.report.view import RunView
 from soliton.runtime.checkpoint import list_checkpoints, newest_whole_checkpoint
 from soliton.runtime.clock import RealClock
 from soliton.runtime.local.connection import Connection
+from soliton.runtime.local.disk import when_there_is_space
 from soliton.runtime.local.evaluations import Evaluations
 from soliton.runtime.local.events import (
     Alarm,
@@ -72,6 +73,10 @@ def run_local(config: RunConfig, folder: RunFolder, view: RunView) -> int:
     return asyncio.run(Controller(config, folder, view).run())
 
 
+async def _nothing() -> None:
+    """For roles that nothing depends on."""
+
+
 class Controller:
     """One run.
 
@@ -95,7 +100,7 @@ class Controller:
             durability=config.local.durability,
             identity=_prompt_stream(config),
         )
-        self._learner = self._supervisor("learner", on_death=self._go_back)
+        self._learner = self._supervisor("learner", on_death=self._learner_died)
         self._workers: list[Supervisor] = []
         self._evaluator: Supervisor | None = None
         self._evaluations = Evaluations(folder.weights, self._send_to_evaluator)
@@ -123,7 +128,8 @@ class Controller:
             self._folder.connection.unlink(missing_ok=True)
             for role in self._roles():
                 role.stop()
-            self._store.close_file()
+            with suppress(StorageFullError):  # what cannot be written was never acknowledged
+                self._store.close_file()
         if self._is_finished:
             self._evaluations.remove()
         if self._stopped_by is not None and not self._is_finished:
@@ -159,7 +165,7 @@ class Controller:
         await self._training.wait()
         for index in range(self._config.local.workers):
             name = f"worker-{index}"
-            self._workers.append(self._supervisor(name, on_death=partial(self._store.lose, name)))
+            self._workers.append(self._supervisor(name, on_death=partial(self._worker_died, name)))
         await asyncio.gather(*(worker.run() for worker in self._workers))
         if not self._rollouts_over and self._stopped_by is None:
             raise RunError("the workers ended before the learner had its last batch: the prompts are used up")
@@ -199,7 +205,7 @@ class Controller:
         name: str,
         *,
         on_start: Callable[[], object] = lambda: None,
-        on_death: Callable[[], object] = lambda: None,
+        on_death: Callable[[], Awaitable[None]] = _nothing,
     ) -> Supervisor:
         return Supervisor(
             name,
@@ -249,6 +255,14 @@ class Controller:
         for worker in self._workers:
             worker.stop()
         self._learner.send("rollouts-ended")
+
+    async def _learner_died(self) -> None:
+        await when_there_is_space(
+            self._go_back, what="going back to the newest checkpoint", clock=self._clock, alarm=self._alarm
+        )
+
+    async def _worker_died(self, name: str) -> None:
+        self._store.lose(name)
 
     def _go_back(self) -> None:
         """Put store and metrics where the newest whole checkpoint is: the next learner goes on from there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
+from soliton.errors import StorageFullError
 from soliton.types import Clock
 
 RETRY_S = 1.0
@@ -26,11 +27,11 @@ async def when_there_is_space(
     while True:
         try:
             write()
-        except OSError as error:
-            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+        except (OSError, StorageFullError) as error:
+            if isinstance(error, OSError) and error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise
             if not told:
-                alarm(f"the disk is full: {what} waits until there is space, and goes on by itself ({error.filename})")
+                alarm(f"the disk is full: {what} waits until there is space, and goes on by itself ({error})")
             told = True
             await clock.sleep_until(clock.now() + RETRY_S)
         else:

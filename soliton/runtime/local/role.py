@@ -6,11 +6,13 @@ ours, with the traceback in the log and at the controller. SIGUSR1 writes all st
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import logging
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 from soliton.errors import ConfigError, RunError
@@ -37,9 +39,13 @@ def main(name: str, run_dir: Path) -> int:
         logging.getLogger(__name__).exception("%s cannot go on", name)
         channel.send(Fatal(str(error), is_config=isinstance(error, ConfigError)))
         return EXIT_FATAL
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            channel.send(Fatal(f"no space left: {error}; free some and go on with --resume", is_config=False))
+            return EXIT_FATAL
         text = traceback.format_exc()
-        sys.stderr.write(text)
+        with suppress(OSError):  # the log may be on a full disk
+            sys.stderr.write(text)
         channel.send(Crash(text))
         return EXIT_CRASH
     return 0

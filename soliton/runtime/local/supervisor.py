@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from soliton.errors import ConfigError, RunError
 from soliton.runtime.local.events import STOP, Crash, Evaluated, Event, Fatal, Progress, Stage, Stopped, Update
@@ -49,7 +49,7 @@ class Supervisor:
         clock: Clock,
         max_restarts: int,
         on_event: Callable[[Event], None],
-        on_death: Callable[[], object],
+        on_death: Callable[[], Awaitable[None]],
         alarm: Callable[[str], None],
         on_start: Callable[[], object] = lambda: None,
     ) -> None:
@@ -158,7 +158,7 @@ class Supervisor:
         if self._is_stopping:
             self._is_over = True
         if not self._is_over:
-            self._on_death()
+            await self._on_death()
 
 
 def describe_exit(code: int) -> str:

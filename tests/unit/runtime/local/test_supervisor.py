@@ -50,8 +50,15 @@ class ScriptedLauncher:
         return self.processes[self.starts - 1]
 
 
+def telling(what: list[str], text: str):
+    async def tell() -> None:
+        what.append(text)
+
+    return tell
+
+
 def make_supervisor(launcher: ScriptedLauncher, clock: VirtualClock, max_restarts: int = 2, **changes) -> Supervisor:
-    wanted = {"on_event": lambda _: None, "on_death": lambda: None, "alarm": lambda _: None, **changes}
+    wanted = {"on_event": lambda _: None, "on_death": telling([], ""), "alarm": lambda _: None, **changes}
     return Supervisor("worker-0", launcher=launcher, clock=clock, max_restarts=max_restarts, **wanted)
 
 
@@ -64,7 +71,7 @@ def supervise(launcher: ScriptedLauncher, max_restarts: int = 2) -> list[str]:
         clock,
         max_restarts,
         on_event=lambda event: told.append(type(event).__name__),
-        on_death=lambda: told.append("death"),
+        on_death=telling(told, "death"),
         alarm=told.append,
     )
     clock.run(supervisor.run())
@@ -141,9 +148,7 @@ def test_stop_during_the_pause_before_a_restart_starts_nothing(tmp_path: Path):
     launcher = ScriptedLauncher(tmp_path / "log", [-9], [0])
     clock = VirtualClock(0)
     deaths: list[str] = []
-    supervisor = make_supervisor(
-        launcher, clock, alarm=lambda _: supervisor.stop(), on_death=lambda: deaths.append("death")
-    )
+    supervisor = make_supervisor(launcher, clock, alarm=lambda _: supervisor.stop(), on_death=telling(deaths, "death"))
     clock.run(supervisor.run())
     assert launcher.starts == 1
     assert not deaths
