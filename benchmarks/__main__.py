@@ -28,7 +28,7 @@ from rich.table import Table
 
 import soliton
 
-MODULES = ("engine", "learner", "gae", "asynchrony", "hub")
+MODULES = ("engine", "learner", "gae", "asynchrony", "hub", "store")
 OUT = Path("build/bench.json")
 
 
@@ -53,6 +53,8 @@ BARS: Mapping[str, Bar] = {
     "sao_vs_grpo_dis_step": Bar(2.6, "lower"),
     "gae_s": Bar(0.25, "lower"),
     "gae_max_error": Bar(1e-5, "lower"),
+    "store_open_s": Bar(1.0, "lower"),
+    "store_open_after_kill_s": Bar(1.0, "lower"),
     "store_commits_per_s.single": Bar(2000, "higher"),
     "store_commits_per_s.batched": Bar(8000, "higher"),
     "async_none_ratio_to_bound": Bar(0.9, "higher"),
