@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from soliton.errors import RunError, StorageFullError
+from soliton.failpoints import failpoint
 from soliton.store.changes import (
     Accepted,
     BatchFinished,
@@ -60,7 +61,9 @@ class Journal:
             self._connection.execute("BEGIN IMMEDIATE")
             for change in changes:
                 self._apply(change)
+            failpoint("store.before_commit")
             self._connection.execute("COMMIT")
+            failpoint("store.after_commit")
         except sqlite3.Error as error:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")

@@ -105,7 +105,8 @@ class Store(Protocol):
         """The learner is done with a batch; `publication` is None where the actor did not move.
 
         Without a batch (`trained` empty) it publishes the first policy, or the newest one again under a new version
-        (same step, same hash): what a resumed learner does. Repeating the last call changes nothing.
+        (same step, same hash): what a resumed learner does. It holds no batch then; one that was taken is given back.
+        Repeating the last call changes nothing.
         """
         ...
 

@@ -364,7 +364,8 @@ class Work:
         """Taken -> trained; see `Store.finish_step`."""
         if self._finished_already(trained, publication):
             return
-        expected = list(self.book.taken)
+        begins = not trained and publication is not None
+        expected = [] if begins else list(self.book.taken)
         if sorted(trained) != sorted(expected):
             unknown = [str(attempt) for attempt in trained if attempt not in self.book.taken]
             missing = [str(attempt) for attempt in expected if attempt not in trained]
@@ -375,7 +376,10 @@ class Work:
         if publication is not None:
             self.versions.add(publication, trained=bool(trained))
             self.book.changes.append(Published(publication))
-        if not trained:
+        if begins:
+            if self.book.taken:  # a call of a dead learner, still under way, had got it: this one holds no batch
+                self.book.give_back()
+                self.index()
             return
         for position, attempt in enumerate(expected):
             self.book.train(attempt, self.batches, position)

@@ -805,9 +805,30 @@ def test_without_a_batch_nothing_but_the_newest_policy_can_be_published(run, wro
 def test_a_batch_cannot_be_skipped_by_a_publication(run):
     async def body(store, clock):
         await commit_all(store, await store.lease(2))
-        await store.take()
-        with pytest.raises(RunError, match="names 0 attempts, the batch has 2"):
+        items = await store.take()
+        with pytest.raises(RunError, match="comes without a batch, so it must be version 0 again"):
             await store.finish_step([], publication(1))
+        await finish(store, items, 1)
+        assert (await store.status()).ledger.trained == 2
+
+    run(body)
+
+
+def test_a_batch_that_went_to_a_dead_learner_is_given_back_when_the_next_one_begins(run):
+    """The last call of a killed learner may be answered after the store has gone back for the next one."""
+
+    async def body(store, clock):
+        await commit_all(store, await store.lease(4))
+        late = await store.take()
+        again = Publication(version=1, parent=0, step=0, sha256=publication(0).sha256)
+        await store.finish_step([], again)
+        with pytest.raises(RunError, match="names 2 attempts, the batch has 0"):
+            await store.finish_step(ids(late), publication(2))
+        items = await store.take()
+        assert ids(items) == ids(late)
+        await store.finish_step(ids(items), Publication(version=2, parent=1, step=1, sha256="x"))
+        status = await store.status()
+        assert (status.ledger.trained, status.ledger.queued, status.ledger.balance) == (2, 2, 0)
 
     run(body)
 
