@@ -35,6 +35,8 @@ def test_every_bar_of_the_goal_is_there():
         "sao_vs_grpo_dis_step": "<= 2.6",
         "gae_s": "<= 0.25",
         "gae_max_error": "<= 1e-05",
+        "store_open_s": "<= 1",
+        "store_open_after_kill_s": "<= 1",
         "store_commits_per_s.single": ">= 2000",
         "store_commits_per_s.batched": ">= 8000",
     }
