@@ -14,7 +14,6 @@ from soliton.config import RunConfig
 from soliton.evals.evaluation import Evaluation, gain
 from soliton.learner.learner import Learner
 from soliton.models.critic import Critic
-from soliton.report.curve import draw_curves
 from soliton.report.view import RunView
 from soliton.runtime.inline_training import train_inline
 from soliton.runtime.run_folder import RunFolder
@@ -75,6 +74,8 @@ def run_stages(
     summary["wall_s"] = round(elapsed_s(), 1)
     write_summary(folder.summary, summary)
     if trained is not None:
+        from soliton.report.curve import draw_curves  # seconds of importing, which no restart of a role should cost
+
         draw_curves([folder.path], folder.path / "curves.png")
     view.finish(_verdict(summary, folder))
     return 0

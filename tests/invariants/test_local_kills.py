@@ -1,0 +1,130 @@
+"""kill -9 of any role at any moment: it is started again, nothing is lost or trained twice, nothing is left behind."""
+
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from soliton.store.history import stored_attempts
+from tests.invariants.local_runs import (
+    assert_ended_well,
+    assert_nobody_is_left,
+    assert_restarted_in_time,
+    is_open,
+    local_run,
+    port_of,
+    process_of,
+    resumed,
+    running,
+)
+
+ROLES = ("learner", "worker-0", "worker-1", "evaluator", "controller")
+
+
+def test_a_run_whose_roles_are_all_killed_ends_as_if_nothing_had_happened(tmp_path: Path):  # faults H1, H8, I6, J2
+    """Each role at a named place, then a worker and the learner at a random moment."""
+    config = local_run(tmp_path / "run", local={"workers": 2, "max_restarts": 5})
+    rng = np.random.default_rng(20261130)
+    failpoints = "worker.after_commit:9,learner.between_weights_and_cursor:4,evaluator.before_report:1"
+    with running(config, environment={"SOLITON_FAILPOINT": failpoints}) as run:
+        run.until_steps(4)
+        port = port_of(run.run_dir)
+        for role in ("worker-1", "learner"):
+            time.sleep(rng.uniform(0.0, 0.5))
+            run.kill(role)
+        assert run.ended() == 0, run.text()
+    assert_restarted_in_time(run.run_dir, "learner", "worker-0", "worker-1", "evaluator")
+    assert_ended_well(config)
+    assert not is_open(port)
+    again = [a for a in stored_attempts(run.run_dir / "store.sqlite") if a.attempt.attempt > 0]
+    assert again, "what the dead workers had leased was issued again"
+
+
+LEARNER_PLACES = (
+    "learner.after_take:2",
+    "learner.between_weights_and_cursor:1",  # the first publication of all
+    "learner.after_finish:3",
+    "train.step:2",
+    "checkpoint.files_written:1",
+    "checkpoint.files_written:2",
+    "checkpoint.before_rename:1",
+    "checkpoint.after_rename:1",
+    "checkpoint.after_rename:4",  # the last one: rollouts are about to end
+)
+WORKER_PLACES = (
+    "worker.between_lease_and_first_token:1",
+    "worker.between_lease_and_first_token:3",
+    "worker.before_commit:1",
+    "worker.after_commit:1",
+    "worker.between_publish_and_load:1",
+    "worker.between_publish_and_load:3",
+    "worker.before_commit:20",
+    "worker.after_commit:20",
+    "worker.after_commit:33",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("learner", "worker"), list(zip(LEARNER_PLACES, WORKER_PLACES, strict=True)))
+def test_killed_at_every_named_place_a_run_ends_well(tmp_path: Path, learner: str, worker: str):  # faults J2, J6, I6
+    config = local_run(tmp_path / "run")
+    with running(config, environment={"SOLITON_FAILPOINT": f"{learner},{worker},evaluator.before_report:2"}) as run:
+        assert run.ended() == 0, run.text()
+    assert_restarted_in_time(run.run_dir, "learner", "worker-0", "evaluator")
+    assert_ended_well(config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["store.before_commit:1", "store.after_commit:40", "store.before_commit:90"])
+def test_a_controller_killed_at_every_named_place_takes_its_children_along_and_resumes(tmp_path: Path, place: str):
+    config = local_run(tmp_path / "run")
+    with running(config, environment={"SOLITON_FAILPOINT": place}) as run:
+        assert run.ended() == -signal.SIGKILL, run.text()
+        assert_nobody_is_left(run.run_dir)
+    with resumed(run.run_dir, config) as again:
+        assert again.ended() == 0, again.text()
+    assert_ended_well(config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "controller"])
+def test_twenty_kills_of_a_role_at_random_moments(tmp_path: Path, role: str):  # faults H1, J2, J6, I6
+    latency = {"kind": "heavy_tailed", "low_s": 0.2, "high_s": 2.0}  # so that it takes long enough
+    config = local_run(
+        tmp_path / "run",
+        env={"latency": latency},
+        train={"steps": 60, "batch_size": 8},
+        local={"workers": 2, "max_restarts": 100},
+    )
+    rng = np.random.default_rng(ROLES.index(role))
+    with running(config) as run:
+        for kill in range(20):
+            run.until_alive(role)
+            before = process_of(run.run_dir, role)
+            time.sleep(rng.uniform(0.0, 4.0))
+            run.kill(role)
+            run.until(f"restart {kill}", lambda before=before: process_of(run.run_dir, role) != before)
+        assert run.ended(900) == 0, run.text()
+    assert_restarted_in_time(run.run_dir, role)
+    assert_ended_well(config)
+
+
+@pytest.mark.slow
+def test_twenty_kills_of_the_controller_at_random_moments(tmp_path: Path):  # faults J1, J2, K8
+    latency = {"kind": "heavy_tailed", "low_s": 0.1, "high_s": 1.0}
+    config = local_run(tmp_path / "run", env={"latency": latency}, train={"steps": 40, "batch_size": 8})
+    rng = np.random.default_rng(ROLES.index("controller"))
+    arguments: tuple[str, ...] = ()
+    for _ in range(20):
+        with running(config, *arguments) as run:
+            run.until_alive("learner")
+            time.sleep(rng.uniform(0.0, 15.0))
+            run.kill("controller")
+            assert run.ended() == -signal.SIGKILL
+            assert_nobody_is_left(run.run_dir)
+        arguments = ("--resume", str(run.run_dir))
+    with resumed(run.run_dir, config) as run:
+        assert run.ended() == 0, run.text()
+    assert_ended_well(config)
