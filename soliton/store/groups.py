@@ -24,6 +24,7 @@ class Sample(msgspec.Struct):
             went, nor those rolled back or damaged later.
         waiting: an attempt may be issued now.
         in_flight: attempts issued and not yet heard of; more than one only after one was presumed lost.
+        lost: those in flight that are presumed lost: nobody waits for them any more.
         accepted: the attempt whose commit won, if any.
     """
 
@@ -31,6 +32,7 @@ class Sample(msgspec.Struct):
     tries: int = 0
     waiting: bool = True
     in_flight: list[int] = []
+    lost: list[int] = []
     accepted: int | None = None
 
     @property
@@ -47,6 +49,15 @@ class Sample(msgspec.Struct):
         self.in_flight.append(attempt)
         return attempt
 
+    def lose(self, attempt: int) -> None:
+        """`attempt` is presumed lost: another one may be issued unless one is on its way."""
+        if attempt not in self.lost:
+            self.lost.append(attempt)
+            self._wait_if_nothing_is_coming()
+
+    def _wait_if_nothing_is_coming(self) -> None:
+        self.waiting = self.waiting or set(self.in_flight) <= set(self.lost)
+
     def accept(self, attempt: int) -> list[int]:
         """`attempt` wins; returns the other attempts in flight, which are thereby superseded."""
         assert self.accepted is None
@@ -55,7 +66,7 @@ class Sample(msgspec.Struct):
         return self._settle()
 
     def fail(self, attempt: int, max_attempts: int) -> list[int]:
-        """`attempt` failed: go on if another is in flight, else wait for the next; give up after the last try.
+        """`attempt` failed: go on if another is on its way, else wait for the next; give up after the last try.
 
         Returns:
             The attempts still in flight when the sample was given up; they are thereby superseded.
@@ -64,7 +75,7 @@ class Sample(msgspec.Struct):
         self.tries += 1
         if self.tries >= max_attempts:
             return self._settle()
-        self.waiting = self.waiting or not self.in_flight
+        self._wait_if_nothing_is_coming()
         return []
 
     def reopen(self, max_attempts: int, *, uses_a_try: bool = True) -> None:
@@ -75,7 +86,7 @@ class Sample(msgspec.Struct):
         self.waiting = self.tries < max_attempts
 
     def _settle(self) -> list[int]:
-        others, self.in_flight = self.in_flight, []
+        others, self.in_flight, self.lost = self.in_flight, [], []
         self.waiting = False
         return others
 

@@ -24,10 +24,31 @@ from soliton.store.changes import (
     index_record,
 )
 from soliton.store.store import CommitAck
-from soliton.types import AttemptId, DropReason, Lease, Ledger, Trajectory
+from soliton.types import AttemptId, DropReason, Lease, Ledger, Status, Trajectory
 
 STORE_REASONS = frozenset({DropReason.STALE, DropReason.GROUP_TOO_SMALL, DropReason.ROLLED_BACK, DropReason.DAMAGED})
 """Reasons that only the store gives, to attempts that it had accepted before."""
+
+BLAMELESS_REASONS = frozenset({DropReason.ROLLED_BACK, DropReason.DAMAGED})
+"""Reasons to drop an attempt that use up no try: nothing speaks against the next one."""
+
+
+def failure(trajectory: Trajectory) -> DropReason | None:
+    """Why a worker could not finish an attempt; None if it did.
+
+    Raises:
+        ValueError: a reason that only a store can give.
+    """
+    if trajectory.status is not Status.FAILED:
+        return None
+    assert trajectory.reason is not None
+    reason = DropReason(trajectory.reason)
+    if reason in STORE_REASONS:
+        raise ValueError(
+            f"{trajectory.attempt} failed with reason {reason.value!r}, which only a store gives; "
+            f"a worker's reasons are {sorted(r.value for r in DropReason if r not in STORE_REASONS)}"
+        )
+    return reason
 
 
 class AttemptBook:

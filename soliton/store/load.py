@@ -12,10 +12,10 @@ import sqlite3
 from soliton.store.changes import Queued
 from soliton.store.config import StoreConfig
 from soliton.store.groups import Draw, Sample
-from soliton.store.ledger import AttemptBook
+from soliton.store.ledger import BLAMELESS_REASONS, AttemptBook
 from soliton.store.queries import count, read_publications
 from soliton.store.versions import VersionTable
-from soliton.store.work import BLAMELESS_REASONS, Work
+from soliton.store.work import Work
 from soliton.types import NO_VERSION, AttemptId, Lease
 
 _OPEN = "SELECT number FROM draws WHERE state = 'open'"
@@ -72,6 +72,7 @@ def _load_draws(
             sample.tries += 1
     for draw in draws.values():
         for sample in draw.samples:
+            sample.lost = list(sample.in_flight)
             sample.waiting = sample.accepted is None and sample.tries < config.max_attempts
     return list(draws.values())
 

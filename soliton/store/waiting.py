@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from soliton.errors import RunError
 from soliton.store.config import StoreConfig
 from soliton.store.groups import Draw
+from soliton.store.ledger import failure
 from soliton.store.store import BatchItem, CommitAck, StoreStatus, Waiting
 from soliton.store.waits import WaitTime
 from soliton.store.work import Work
@@ -157,7 +158,7 @@ class WaitingStore(abc.ABC):
         self._save()
         in_flight = self._work.book.in_flight
         for trajectory in trajectories:
-            self._work.failure(trajectory)
+            failure(trajectory)
             if trajectory.attempt not in in_flight:
                 self._ack_again(trajectory.attempt)
         acks = []
@@ -180,7 +181,7 @@ class WaitingStore(abc.ABC):
         """Whether a commit would wait now: it would queue something for which there is no room."""
         if self._closed or self._work.has_room or trajectory.attempt not in self._work.book.in_flight:
             return False
-        return self._work.failure(trajectory) is None
+        return failure(trajectory) is None
 
     def publications(self) -> tuple[Publication, ...]:
         """The version table of this lineage, oldest first."""

@@ -23,14 +23,11 @@ from soliton.store.changes import (
 )
 from soliton.store.config import StoreConfig
 from soliton.store.groups import Draw, Sample
-from soliton.store.ledger import STORE_REASONS, AttemptBook
+from soliton.store.ledger import BLAMELESS_REASONS, AttemptBook, failure
 from soliton.store.staleness import HoldRule, LengthCounts
 from soliton.store.store import CommitAck
 from soliton.store.versions import VersionTable
-from soliton.types import AttemptId, DropReason, Lease, Publication, Status, Trajectory
-
-BLAMELESS_REASONS = frozenset({DropReason.ROLLED_BACK, DropReason.DAMAGED})
-"""Reasons to drop an attempt that use up no try: nothing speaks against the next one."""
+from soliton.types import AttemptId, DropReason, Lease, Publication, Trajectory
 
 
 class Work:
@@ -198,27 +195,9 @@ class Work:
 
     # -- committing ---------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def failure(trajectory: Trajectory) -> DropReason | None:
-        """Why the worker could not finish the attempt; None if it did.
-
-        Raises:
-            ValueError: a reason that only a store can give.
-        """
-        if trajectory.status is not Status.FAILED:
-            return None
-        assert trajectory.reason is not None
-        reason = DropReason(trajectory.reason)
-        if reason in STORE_REASONS:
-            raise ValueError(
-                f"{trajectory.attempt} failed with reason {reason.value!r}, which only a store gives; "
-                f"a worker's reasons are {sorted(r.value for r in DropReason if r not in STORE_REASONS)}"
-            )
-        return reason
-
     def commit(self, trajectory: Trajectory, now: float) -> CommitAck:
         """Account for a finished attempt that is in flight; see `Store.commit`."""
-        reason = self.failure(trajectory)
+        reason = failure(trajectory)
         attempt = trajectory.attempt
         draw = self.draws[attempt.draw]
         sample = draw.samples[attempt.sample]
@@ -236,12 +215,12 @@ class Work:
         return "queued" if reason is None else "dropped"
 
     def lose(self, lost: Callable[[Lease], bool]) -> list[AttemptId]:
-        """Offer a next attempt for each sample whose newest one is `lost`; returns those presumed lost."""
+        """Offer a next attempt for each sample of which all that is in flight is lost; returns what this call lost."""
         found = []
         for attempt, lease in self.book.in_flight.items():
             sample = self.draws[attempt.draw].samples[attempt.sample]
-            if lost(lease) and attempt.attempt == sample.next_attempt - 1 and not sample.waiting:
-                sample.waiting = True
+            if lost(lease) and attempt.attempt not in sample.lost:
+                sample.lose(attempt.attempt)
                 self._offer(attempt.draw, attempt.sample)
                 found.append(attempt)
         return found

@@ -349,6 +349,17 @@ def test_the_attempts_of_a_dead_worker_are_issued_again_and_those_of_others_are_
     run(body)
 
 
+def test_a_retry_that_fails_does_not_wait_for_the_dead(run):  # fault H1
+    async def body(store, clock):
+        await store.lease(1, "worker-0")
+        store.lose("worker-0")
+        (again,) = await store.lease(1, "worker-1")
+        await store.commit(failed(again.attempt))
+        assert attempts(await store.lease(1, "worker-1")) == ["d0s0a2"]
+
+    run(body)
+
+
 def test_everybody_may_be_lost_at_once(run):
     async def body(store, clock):
         leases = await store.lease(4)

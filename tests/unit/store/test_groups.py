@@ -39,7 +39,7 @@ def lost_once() -> Sample:
     """Attempt 0 is presumed lost and attempt 1 is in flight as well."""
     sample = Sample()
     sample.issue()
-    sample.waiting = True
+    sample.lose(0)
     sample.issue()
     return sample
 
@@ -51,13 +51,21 @@ def test_the_first_accepted_attempt_supersedes_the_others():
     assert late_but_first.in_flight == []
 
 
-def test_a_failure_waits_for_the_other_attempt_in_flight():
+def test_a_failure_waits_for_another_attempt_that_is_on_its_way():
     sample = lost_once()
-    assert sample.fail(1, max_attempts=3) == []
+    assert sample.fail(0, max_attempts=3) == []  # it came back after all; attempt 1 is still expected
     assert not sample.waiting
     assert not sample.settled
-    assert sample.fail(0, max_attempts=3) == []
+    assert sample.fail(1, max_attempts=3) == []
     assert sample.waiting
+
+
+def test_a_failure_does_not_wait_for_an_attempt_that_is_presumed_lost():  # fault H1
+    sample = lost_once()
+    assert sample.fail(1, max_attempts=3) == []
+    assert sample.waiting
+    assert sample.issue() == 2
+    assert sample.accept(2) == [0]
 
 
 def test_giving_up_supersedes_what_is_still_in_flight():
