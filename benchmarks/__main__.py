@@ -57,9 +57,11 @@ BARS: Mapping[str, Bar] = {
     "store_open_after_kill_s": Bar(1.0, "lower"),
     "store_commits_per_s.single": Bar(2000, "higher"),
     "store_commits_per_s.batched": Bar(8000, "higher"),
-    "async_none_ratio_to_bound": Bar(0.9, "higher"),
-    "async_5_500ms_ratio_to_bound": Bar(0.9, "higher"),
-    "async_50_2000ms_ratio_to_bound": Bar(0.9, "higher"),
+    "async_speedup.0.ratio_to_bound": Bar(0.9, "higher"),
+    "async_speedup.5-500.ratio_to_bound": Bar(0.9, "higher"),
+    "async_speedup.50-2000.ratio_to_bound": Bar(0.9, "higher"),
+    "async_speedup.0.learner_idle_share": Bar(0.1, "lower"),
+    "async_speedup.5-500.hub_core_share": Bar(0.05, "lower"),
 }
 
 

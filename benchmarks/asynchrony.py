@@ -8,6 +8,8 @@ from the warm start in tests/data, for three tool latencies: none, heavy-tailed 
 * train_busy: the same batches replayed from the async run's store by a learner alone.
 * engine_busy: the time that a worker alone, without latency and learner, takes to sample the tokens of these batches.
 * bound = sync / max(train_busy, engine_busy): the best that any overlap could give. The bar is on ratio / bound.
+* learner_idle_share: share of the async steps' time in which the learner waited for a batch.
+* hub_core_share: CPU time of the controller's process (store, hub, supervision) per second of these steps.
 Times are of the steps after the first `WARM_UP`, by when every process has begun and the pipeline is full. Medians.
 """
 
@@ -36,27 +38,28 @@ from soliton.store.memory import MemoryStore
 from soliton.types import Publication
 
 ROOT = Path(__file__).parents[1]
-LATENCIES = {"none": None, "5_500ms": (0.005, 0.5), "50_2000ms": (0.05, 2.0)}
+LATENCIES = {"0": None, "5-500": (0.005, 0.5), "50-2000": (0.05, 2.0)}
+"""Name (milliseconds) -> range in seconds."""
 WARM_UP, STEPS, ROUNDS = 5, 17, 3
 ENGINE_TRAJECTORIES = 512
 
 
 def measure() -> dict[str, float]:
-    """Flat figures, `async_<latency>_<what>`."""
+    """Flat figures, `async_speedup.<latency in ms>.<what>`."""
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         rate = statistics.median(_engine_rate(Path(folder) / f"engine-{i}") for i in range(ROUNDS))
         for name, range_s in LATENCIES.items():
             rounds = [_round(Path(folder) / f"{name}-{i}", range_s, rate, seed=i) for i in range(ROUNDS)]
-            figures |= {f"async_{name}_{key}": statistics.median(r[key] for r in rounds) for key in rounds[0]}
+            figures |= {f"async_speedup.{name}.{key}": statistics.median(r[key] for r in rounds) for key in rounds[0]}
     return figures
 
 
 def _round(root: Path, range_s: tuple[float, float] | None, engine_rate: float, seed: int) -> dict[str, float]:
     sync = _config(root / "sync", range_s, seed, ["max_staleness=0", "rollout.max_in_flight=64"])
     overlapped = _config(root / "async", range_s, seed, [])
-    sync_s = _window_s(_train(sync))
-    rows = _train(overlapped)
+    sync_s = _window_s(_train(sync)[0])
+    rows, controller_s = _train(overlapped)
     async_s = _window_s(rows)
     train_busy_s = _replay_s(Path(overlapped.run.dir))
     batches = list(consumed_batches(Path(overlapped.run.dir) / "store.sqlite"))[WARM_UP:]
@@ -75,6 +78,8 @@ def _round(root: Path, range_s: tuple[float, float] | None, engine_rate: float, 
         "lag_mean": statistics.fmean(row["staleness/mean"] for row in rows[WARM_UP:]),
         "lag_max": max(row["staleness/max"] for row in rows),
         "dropped": rows[-1]["ledger/dropped"],
+        "learner_idle_share": _grown(rows, "wait/batch_s") / async_s,
+        "hub_core_share": controller_s / async_s,
     }
 
 
@@ -94,16 +99,40 @@ def _config(run_dir: Path, range_s: tuple[float, float] | None, seed: int, chang
     )
 
 
-def _train(config: RunConfig) -> list[dict[str, Any]]:
-    """Run it by the command; returns the rows of its steps."""
-    recipe = Path(config.run.dir).with_suffix(".toml")
+def _train(config: RunConfig) -> tuple[list[dict[str, Any]], float]:
+    """Run it by the command; returns the rows of its steps, and the controller's CPU seconds after the warm-up."""
+    run_dir = Path(config.run.dir)
+    recipe = run_dir.with_suffix(".toml")
     recipe.parent.mkdir(parents=True, exist_ok=True)
     recipe.write_text(config.to_toml())
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "soliton", "train", str(recipe), "--quiet"]
-    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
-    lines = (Path(config.run.dir) / "metrics.jsonl").read_text().splitlines()
-    return [row for row in map(json.loads, lines) if row["stage"] == "train"]
+    cpu_s: dict[int, float] = {}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            cpu_s[len(_rows(run_dir))] = _cpu_s(process.pid)
+            time.sleep(0.1)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return _rows(run_dir), max(cpu_s.values()) - min(cpu_s[step] for step in cpu_s if step >= WARM_UP)
+
+
+def _rows(run_dir: Path) -> list[dict[str, Any]]:
+    metrics = run_dir / "metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True) if metrics.exists() else []
+    return [row for row in (json.loads(line) for line in lines if line.endswith("\n")) if row["stage"] == "train"]
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _grown(rows: list[dict[str, Any]], name: str) -> float:
+    return float(rows[-1][name] - rows[WARM_UP - 1][name])
 
 
 def _window_s(rows: list[dict[str, Any]]) -> float:

@@ -39,6 +39,11 @@ def test_every_bar_of_the_goal_is_there():
         "store_open_after_kill_s": "<= 1",
         "store_commits_per_s.single": ">= 2000",
         "store_commits_per_s.batched": ">= 8000",
+        "async_speedup.0.ratio_to_bound": ">= 0.9",
+        "async_speedup.5-500.ratio_to_bound": ">= 0.9",
+        "async_speedup.50-2000.ratio_to_bound": ">= 0.9",
+        "async_speedup.0.learner_idle_share": "<= 0.1",
+        "async_speedup.5-500.hub_core_share": "<= 0.05",
     }
 
 
