@@ -26,8 +26,9 @@ from soliton.errors import ConfigError
 from soliton.types import Prompt
 
 MODULUS = 100
-SLIP_SHARE = 0.55
-"""Share of slips among the spoilt turns of a demonstration."""
+SLIP_SHARE = 0.8
+"""Share of slips among the spoilt turns of a demonstration. The rest are mostly swapped operands, after which the whole
+turn reads otherwise; with many of them some seeds learn to copy late or never (docs/lab-notes.md)."""
 _CHAIN = re.compile(r"[0-9]{1,2}(?:[-+*][0-9]{1,2})*")
 _OPERATION = re.compile(r"([0-9]{1,2})([-+*])([0-9]{1,2})")
 _ANSWER = re.compile(r"=([0-9]{1,2})")
@@ -85,7 +86,7 @@ def demonstration(prompt: Prompt, rng: np.random.Generator, noise: float) -> lis
 
     A spoilt turn is either a slip (one digit is wrong; usually fatal) or clumsy: swapped operands (fatal for `-`
     only), or one needless `+0` before the answer. So a model that imitates these knows the task and fails often: at
-    noise 0.35 the reward is earned by 0.38 of the demonstrations.
+    noise 0.35 the reward is earned by 0.31 of the demonstrations.
     """
     expression, _ = _parse(prompt)
     messages = [Message("user", expression)]

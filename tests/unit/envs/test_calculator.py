@@ -93,7 +93,7 @@ def test_a_demonstration_without_noise_is_always_right_and_is_what_the_environme
 def test_a_third_of_the_noisy_demonstrations_earns_the_reward():
     prompts, rng = CalculatorPrompts(5), np.random.default_rng(0)
     rewards = [reward_of(prompt, demonstration(prompt, rng, noise=0.35)) for prompt in map(prompts.at, range(1500))]
-    assert 0.35 <= np.mean(rewards) <= 0.42
+    assert 0.27 <= np.mean(rewards) <= 0.35
 
 
 def test_a_demonstration_depends_on_prompt_generator_and_noise_alone():
