@@ -243,7 +243,7 @@ def assert_ended_well(config: RunConfig) -> None:
     samples = [item.trajectory.attempt for _, items, _ in consumed_batches(run_dir / "store.sqlite") for item in items]
     assert len({(attempt.draw, attempt.sample) for attempt in samples}) == len(samples) == trained
     assert [row["step"] for row in train_rows(run_dir)] == list(range(1, config.train.steps + 1))
-    every = config.eval.every_steps
+    every = config.eval.every_steps or config.train.steps + 1
     assert sorted(row["step"] for row in rows(run_dir, "eval")) == list(range(every, config.train.steps + 1, every))
     repeated = replay(run_dir, QuietView(io.StringIO()))
     assert repeated.sha256 == summary["weights_sha256"]["actor"]

@@ -71,7 +71,8 @@ def stop_with_a_full_queue(run: Running, batch_size: int) -> None:
 @pytest.fixture(scope="module")
 def story(tmp_path_factory) -> Story:
     run_dir = tmp_path_factory.mktemp("runs") / "run"
-    config = local_run(run_dir, train={"steps": 12, "batch_size": 8})
+    plan = {"train": {"steps": 12, "batch_size": 8}, "eval": {}}
+    config = local_run(run_dir, **plan)
     with running(config) as run:
         run.until("hub", (run_dir / "hub.json").exists)
         with resumed(run_dir, config) as second:
@@ -83,7 +84,7 @@ def story(tmp_path_factory) -> Story:
     checkpoints_at_stop = [path.name for path in list_checkpoints(run_dir / "checkpoints")]
     queued = {found.attempt for found in stored_attempts(run_dir / "store.sqlite", state="queued")}
 
-    two_workers = local_run(run_dir, train={"steps": 12, "batch_size": 8}, local={"workers": 2})
+    two_workers = local_run(run_dir, **plan, local={"workers": 2})
     enough = steps_at_stop + 6  # the queue is trained by then, and the newest checkpoint is of later steps
     with resumed(run_dir, two_workers) as again:
         again.until_steps(min(enough, 11))
@@ -130,7 +131,7 @@ def test_what_was_finished_and_untrained_at_the_stop_trains_once_after_the_resum
 
 def test_a_resumed_run_may_have_another_number_of_workers(story: Story):
     roles = {role for _, role, _ in changes(Path(story.config.run.dir))}
-    assert roles == {"learner", "worker-0", "worker-1", "evaluator"}
+    assert roles == {"learner", "worker-0", "worker-1"}
     assert "workers = 2" in (Path(story.config.run.dir) / "config.toml").read_text()
 
 
