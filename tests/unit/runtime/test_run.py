@@ -2,15 +2,58 @@
 
 import io
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from soliton.errors import Interrupted, RunError
+from soliton.config import load_config
+from soliton.errors import ConfigError, Interrupted, RunError
 from soliton.report.quiet import QuietView
 from soliton.runtime import run as run_module
 from soliton.runtime.run import run_recipe
 from tests.invariants.calculator_runs import small_run
+
+
+def recipe_in(tmp_path: Path) -> Path:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(small_run(tmp_path / "run", seed=7).to_toml())
+    return recipe
+
+
+def test_sigterm_ends_a_run_like_ctrl_c_with_a_code_of_its_own(tmp_path: Path, monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+
+    def ends(*_: object) -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except Exception as error:  # what code of an environment may do
+            raise AssertionError("swallowed") from error
+        return 0
+
+    monkeypatch.setattr(run_module, "_run", ends)
+    with pytest.raises(Interrupted) as stop:
+        run_recipe(recipe_in(tmp_path), [], stages=None, resume=None, view=QuietView(io.StringIO()))
+    assert stop.value.exit_code == 143
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["exit"] == {"status": "interrupted", "reason": "SIGTERM"}
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_resumed_run_keeps_the_keys_that_may_change(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(run_module, "_run", lambda *_: 0)
+    recipe, run_dir, view = recipe_in(tmp_path), tmp_path / "run", QuietView(io.StringIO())
+    run_recipe(recipe, [], stages=None, resume=None, view=view)
+    run_recipe(recipe, ["local.workers=3"], stages=None, resume=run_dir, view=view)
+    assert load_config(run_dir / "config.toml").local.workers == 3
+    with pytest.raises(ConfigError, match="algorithm: the run has 'sao', now given 'vapo'"):
+        run_recipe(recipe, ["algorithm=vapo"], stages=None, resume=run_dir, view=view)
+    with pytest.raises(ConfigError, match=r"init\.model: the run has .*, now given 'another'"):
+        run_recipe(recipe, ["init.model=another"], stages=None, resume=run_dir, view=view)
+    with pytest.raises(ConfigError, match=r"env\.num_prompts: the run has None, now given 50"):
+        run_recipe(recipe, ["env.num_prompts=50"], stages=None, resume=run_dir, view=view)
+    assert load_config(run_dir / "config.toml").local.workers == 3
 
 
 @pytest.mark.parametrize(
@@ -27,10 +70,8 @@ def test_a_run_that_does_not_finish_still_says_what_it_was_how_long_and_why(tmp_
 
     monkeypatch.setattr(run_module, "_run", ends)
     config = small_run(tmp_path / "run", seed=7)
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(config.to_toml())
     with pytest.raises(type(error)):
-        run_recipe(recipe, [], stages=None, resume=None, view=QuietView(io.StringIO()))
+        run_recipe(recipe_in(tmp_path), [], stages=None, resume=None, view=QuietView(io.StringIO()))
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["exit"] == ending
     assert (summary["seed"], summary["config_sha256"]) == (7, config.sha256())

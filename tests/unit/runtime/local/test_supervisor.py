@@ -185,17 +185,22 @@ def test_asked_to_stop_while_it_is_being_started_it_hears_of_it(tmp_path: Path):
 
 
 def test_ended_while_it_is_being_started_it_is_killed(tmp_path: Path):
+    class UntilKilled(ScriptedProcess):
+        async def events(self):
+            assert self.killed, "nobody would end it"
+            return
+            yield
+
     class SlowLauncher(ScriptedLauncher):
         async def start(self, name: str) -> ScriptedProcess:
             supervisor.stop()
-            self.processes[0].killed = False
             return await super().start(name)
 
-    launcher = SlowLauncher(tmp_path / "log", [-9], [0])
+    launcher = SlowLauncher(tmp_path / "log")
+    launcher.processes = [UntilKilled([-9], tmp_path / "log"), ScriptedProcess([0], tmp_path / "log")]
     clock = VirtualClock(0)
     supervisor = make_supervisor(launcher, clock)
     clock.run(supervisor.run())
-    assert launcher.processes[0].killed
     assert launcher.starts == 1
 
 
