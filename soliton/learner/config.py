@@ -66,7 +66,7 @@ class SftConfig(_AdamWConfig):
     lr_schedule: Literal["cosine", "constant"] = "cosine"
     """After the rise: "cosine" falls to 0 at the last update, "constant" stays."""
     batch_size: int = Field(default=64, ge=1)
-    """Demonstrations per update. The demo learned faster from 16 with AdamW and from 32 with Muon (docs/lab-notes.md)."""
+    """Demonstrations per update. The demo learned faster with 16 under AdamW and with 32 under Muon (lab notes)."""
     group_by_length: bool = False
     """Whether the demonstrations of an update have about the same length, in random order of lengths: less padding, a
     quarter of the time (measured on the demo), at the price of less mixed updates."""
