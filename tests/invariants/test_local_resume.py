@@ -18,6 +18,7 @@ from tests.invariants.local_runs import (
     assert_nobody_is_left,
     changes,
     local_run,
+    process_of,
     resumed,
     running,
     summary_of,
@@ -148,3 +149,33 @@ def test_a_second_run_in_the_folder_is_refused_with_the_process_named(story: Sto
 def test_a_finished_run_is_not_repeated(story: Story):
     summary = summary_of(Path(story.config.run.dir))
     assert summary["steps"] == summary["batches"] == 12
+
+
+def rob(checkpoint: Path) -> None:
+    file = checkpoint / "learner.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+@pytest.mark.slow
+def test_without_a_sound_checkpoint_training_begins_again_in_the_same_store(tmp_path: Path):  # fault J6
+    """The newest checkpoint is damaged when the learner starts again, then all are when the run is resumed."""
+    config = local_run(tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints"
+    with running(config) as run:
+        run.until("two checkpoints", lambda: len(list_checkpoints(folder)) == 2)
+        learner = run.until_alive("learner")
+        os.kill(learner, signal.SIGSTOP)
+        rob(list_checkpoints(folder)[-1])
+        run.kill("learner")
+        run.until("message", lambda: "is damaged" in run.text())
+        run.until("restart", lambda: process_of(run.run_dir, "learner") not in (learner, None))
+        run.until_steps(5)
+        run.kill("controller")
+        run.ended()
+        assert_nobody_is_left(run.run_dir)
+    for checkpoint in list_checkpoints(folder):
+        rob(checkpoint)
+    with resumed(run.run_dir, config) as again:
+        assert again.ended() == 0, again.text()
+    assert "no checkpoint is sound: training begins again from its start" in again.text()
+    assert_ended_well(config)
