@@ -19,11 +19,13 @@ from soliton.config.tables import (
     InlineTable,
     LocalTable,
     ModelTable,
+    ReportTable,
     RolloutTable,
     RunTable,
     SamplingTable,
     SftTable,
     Table,
+    TrackTable,
     TrainTable,
     ValuePretrainingTable,
 )
@@ -66,6 +68,8 @@ class RunConfig(Table):
     train: TrainTable = TrainTable()
     eval: EvalTable = EvalTable()
     checkpoint: CheckpointTable = CheckpointTable()
+    report: ReportTable = ReportTable()
+    track: TrackTable = TrackTable()
 
     @model_validator(mode="after")
     def _check_combinations(self) -> RunConfig:
@@ -98,9 +102,10 @@ class RunConfig(Table):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def sha256(self) -> str:
-        """Hash of everything that decides the result: all but where the files go and how many processes there are."""
+        """Hash of everything that decides the result: all but the places of files, watchers and processes."""
         return hashlib.sha256(tomli_w.dumps(self.identity()).encode()).hexdigest()
 
     def identity(self) -> dict[str, Any]:
-        """The configuration without `[run]` and `[local]`, as plain data."""
-        return self.model_dump(mode="json", exclude_none=True, exclude={"run": True, "local": True})
+        """The configuration as plain data, without the tables that decide nothing that is learned."""
+        others = dict.fromkeys(("run", "local", "report", "track"), True)
+        return self.model_dump(mode="json", exclude_none=True, exclude=others)

@@ -46,7 +46,9 @@ class EnvTable(Table):
     """The task."""
 
     name: str = Field(default="calculator", pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?$")
-    """Built-in environment (`calculator`), or your own as `module:Class`."""
+    """Built-in environment (`calculator`), or your own as `module:Class` or `module:reward_function`."""
+    prompts: str | None = None
+    """JSONL file of prompts for a reward function: rows with a "prompt" and the columns that it reads."""
     num_prompts: int | None = Field(default=None, ge=1)
     """Size of the training prompt set; None: an endless stream of new prompts."""
     latency: LatencyConfig = LatencyConfig()
@@ -165,3 +167,24 @@ class CheckpointTable(Table):
     """Learner steps between checkpoints."""
     keep: int = Field(default=2, ge=2)
     """Checkpoints kept; at least two, so that a damaged one has a predecessor."""
+
+
+class ReportTable(Table):
+    """What is kept for `report.html`. None of these keys changes what is learned."""
+
+    examples_every_steps: int | None = Field(default=None, ge=0)
+    """Learner steps between those whose trajectories are kept, token by token; the first and the last always are.
+    None: a twentieth of `train.steps`; 0: none at all."""
+    max_example_tokens: int = Field(default=4096, ge=64)
+    """Tokens kept of one trajectory; of a longer one the middle is left out."""
+
+
+class TrackTable(Table):
+    """Other places that get every row of metrics; TensorBoard files are always written to logs/tensorboard/."""
+
+    trackers: tuple[Literal["wandb", "trackio", "mlflow"], ...] = ()
+    """Each needs its package: `pip install 'soliton[wandb]'`."""
+    project: str = "soliton"
+    """Project (an experiment in MLflow)."""
+    name: str | None = None
+    """Name of the run; None: that of its folder."""

@@ -37,8 +37,10 @@ from soliton.learner.step_metrics import (
     group_metrics,
     staleness_of,
 )
+from soliton.learner.step_record import StepRecord, Watch
 from soliton.models import Critic
 from soliton.store.store import BatchItem
+from soliton.types import AttemptId
 
 
 @dataclass
@@ -48,6 +50,9 @@ class _Step:
     batch: Batch
     metrics: Metrics
     advantages: Tensor
+    staleness: dict[AttemptId, int]
+    values: Tensor | None = None
+    policy_logprobs: Tensor | None = None
     fits: BatchFits | None = None
     fits_left: int = 0
     critic_grad_norms: list[float] = field(default_factory=list)
@@ -60,6 +65,7 @@ class Learner:
         actor, critic: the trainers; `critic` is None for methods without one.
         steps: steps finished, critic-only and no-signal ones included.
         no_signal_steps: steps in which the actor did not move for want of signal, over the whole run.
+        watch: told of each finished step; None for nobody.
     """
 
     def __init__(self, *, actor: PreTrainedModel, critic: Critic | None, method: Method, config: LearnerConfig) -> None:
@@ -84,6 +90,7 @@ class Learner:
             self.critic = CriticTrainer(critic, method.critic, method.returns, config)
         self.steps = 0
         self.no_signal_steps = 0
+        self.watch: Watch | None = None
         self._no_signal_in_a_row = 0
         self._step: _Step | None = None
 
@@ -119,7 +126,8 @@ class Learner:
         metrics = batch_metrics(batch, staleness_of(items))
         if self.method.group_size > 1:
             metrics |= group_metrics(batch)
-        step = _Step(batch, metrics, torch.zeros_like(batch.rewards))
+        staleness = {item.trajectory.attempt: item.staleness for item in items}
+        step = _Step(batch, metrics, torch.zeros_like(batch.rewards), staleness)
         values = self._first_critic_update(step)
         step.advantages = self.method.advantages(batch.packed(values))
         batch.scene.require_finite("advantage", step.advantages, batch.segment_ids)
@@ -132,6 +140,7 @@ class Learner:
             return None
         step.fits = BatchFits(self.critic, step.batch)
         first = step.fits.first()
+        step.values = first.values
         step.fits_left = self.method.critic.updates - 1
         step.critic_grad_norms.append(first.grad_norm)
         step.metrics |= critic_metrics(step.batch, first)
@@ -159,6 +168,7 @@ class Learner:
         if self.warming_up:
             return False
         done = self.actor.update(step.batch, step.advantages)
+        step.policy_logprobs = done.logprobs
         step.metrics |= actor_metrics(step.batch, done)
         self._no_signal_in_a_row = 0 if done.moved else self._no_signal_in_a_row + 1
         self.no_signal_steps += not done.moved
@@ -186,8 +196,22 @@ class Learner:
             step.metrics["critic/grad_norm_max"] = max(norms)
         self.steps += 1
         self._step = None
+        if self.watch is not None:
+            self.watch(self._record_of(step))
         counters = {"actor_updates": self.actor_updates, "critic_updates": self.critic_updates}
         return step.metrics | {f"learner/{name}": float(number) for name, number in counters.items()}
+
+    def _record_of(self, step: _Step) -> StepRecord:
+        return StepRecord(
+            step=self.steps,
+            actor_updates=self.actor_updates,
+            batch=step.batch,
+            staleness=step.staleness,
+            policy_logprobs=step.policy_logprobs,
+            values=step.values,
+            advantages=step.advantages,
+            band=self.method.band,
+        )
 
     def _current(self) -> _Step:
         assert self._step is not None, "start_step comes first"

@@ -9,7 +9,9 @@ checkpoints/      `step_N`
 weights/          published versions (`v_N`), and what training started from (`model`, `critic`); `local` runtime
 store.sqlite      every attempt and its trajectory; `local` runtime
 final/            the trained policy as a Hugging Face folder; `final_critic/` its critic
-logs/             what the run said, and each of its processes
+examples/         a few trajectories of some steps, token by token (`step_N.msgpack`)
+report.html       what a person reads: result, curves, examples
+logs/             what the run said, and each of its processes; `tensorboard/` its curves
 lock, roles.lock  who owns the folder, and whether processes of the `local` runtime are alive
 hub.json          while it runs: where its hub answers (with its token: mode 0600)
 """
@@ -59,6 +61,12 @@ class RunFolder:
         self.weights = path / "weights"
         self.store = path / "store.sqlite"
         self.connection = path / "hub.json"
+        self.examples = path / "examples"
+        self.report = path / "report.html"
+        self.tensorboard = self.logs / "tensorboard"
+        self.tracking = self.logs / "tracking.json"
+        self.on_row: Callable[[], None] = lambda: None
+        """Called after each line of metrics."""
         self._unwritten = ""
 
     def create(self, config_toml: str) -> None:
@@ -132,6 +140,7 @@ class RunFolder:
                 file.truncate(end)  # the disk is full: this line is written together with the next one
             else:
                 self._unwritten = ""
+        self.on_row()
 
     def read_metrics(self, stage: str) -> list[dict[str, Any]]:
         """All lines of one stage, in order; a line torn by a kill is left out."""

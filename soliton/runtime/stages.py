@@ -26,6 +26,7 @@ from soliton.models.critic import Critic
 from soliton.models.load import load_causal_lm
 from soliton.report.view import RunView
 from soliton.runtime.collect import collect
+from soliton.runtime.recording import ExampleRecorder
 from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.setup import Setup
 from soliton.runtime.training import Train, Trained, TrainingStage
@@ -153,6 +154,7 @@ class Stages:
             total = len(dict(learner.critic.model.named_parameters()))
             names = learner.critic.trainable
             self.view.note(f"the critic trains {len(names)} of its {total} parameters: {', '.join(names)}")
+        learner.watch = ExampleRecorder(self.setup.config, self.setup.tokenizer, self.folder.examples, self.view.alarm)
         stage = TrainingStage(
             self.setup,
             learner,
