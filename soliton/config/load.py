@@ -8,76 +8,107 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
-
+from soliton.config.overrides import apply_override
+from soliton.config.problems import Problem
 from soliton.config.run_config import RunConfig
+from soliton.config.violations import validated
 from soliton.errors import ConfigError
 
+Origin = Literal["default", "recipe", "override"]
 
-def load_config(path: Path, overrides: list[str] | None = None) -> RunConfig:
+
+@dataclass(frozen=True)
+class Resolved:
+    """A configuration that knows where its values come from.
+
+    Attributes:
+        config: the configuration.
+        origins: dotted key -> "recipe" or "override"; a key that is not there has its default.
+    """
+
+    config: RunConfig
+    origins: Mapping[str, Origin]
+
+    def origin(self, key: str) -> Origin:
+        """Where the value of a dotted key comes from."""
+        return self.origins.get(key, "default")
+
+
+def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
     """Read a recipe and apply `key.path=value` overrides.
 
     Raises:
         ConfigError: an unreadable file, a malformed override or any violation; all violations in one message.
     """
-    try:
-        data = tomllib.loads(Path(path).read_text())
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such recipe; the ones that come with Soliton are in recipes/") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
-    for override in overrides or []:
-        _apply_override(data, override)
-    return parse_config(data, source=str(path))
+    return resolve_config(path, overrides).config
+
+
+def resolve_config(path: Path, overrides: Iterable[str] = ()) -> Resolved:
+    """As `load_config`, with the origin of each value.
+
+    Raises:
+        ConfigError: as `load_config`.
+    """
+    data = _read(path)
+    origins: dict[str, Origin] = dict.fromkeys(_leaves(data, ""), "recipe")
+    problems: list[Problem] = []
+    applied: dict[str, str] = {}
+    for override in overrides:
+        done = apply_override(data, override)
+        if isinstance(done, Problem):
+            problems.append(done)
+        else:
+            applied[done] = override
+            origins |= dict.fromkeys(_leaves_at(data, done), "override")
+    return Resolved(_checked(data, str(path), problems, applied), origins)
 
 
 def parse_config(data: dict[str, Any], source: str) -> RunConfig:
     """Validate plain data; `source` names it in messages."""
+    return _checked(data, source, [], {})
+
+
+def _checked(data: dict[str, Any], source: str, problems: list[Problem], applied: Mapping[str, str]) -> RunConfig:
+    config, violations = validated(data, applied)
+    problems = [*problems, *violations]
+    if problems or config is None:
+        count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+        raise ConfigError(f"{source}: {count}\n" + "\n".join(f"  {problem.text}" for problem in problems))
+    return config
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        return RunConfig.model_validate(data)
-    except ValidationError as error:
-        lines = [_describe(dict(problem)) for problem in error.errors()]
-        raise ConfigError(f"{source}: {len(lines)} problem(s)\n" + "\n".join(f"  {line}" for line in lines)) from error
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        near = [*path.parent.glob("*.toml"), *Path("recipes").glob("*.toml")]
+        close = difflib.get_close_matches(path.stem, [other.stem for other in near], n=1)
+        hint = next((f"did you mean {other}?" for other in near if [other.stem] == close), "")
+        raise ConfigError(
+            f"{path}: no such recipe; {hint or 'the ones that come with Soliton are in recipes/'}"
+        ) from error
+    except IsADirectoryError as error:
+        raise ConfigError(
+            f"{path} is a folder, not a recipe; a run goes on with `soliton train --resume {path}`"
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}. Text needs quotes; a table begins with [name]") from error
 
 
-def _apply_override(data: dict[str, Any], override: str) -> None:
-    key, separator, text = override.partition("=")
-    if not separator or not key.strip():
-        raise ConfigError(f"override {override!r}: expected key.path=value, for example train.steps=20")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word is a string: algorithm=grpo
-    *tables, last = key.strip().split(".")
-    for table in tables:
-        data = data.setdefault(table, {})
-        if not isinstance(data, dict):
-            raise ConfigError(f"override {override!r}: {table!r} is a value, not a table")
-    data[last] = value
+def _leaves(data: Any, prefix: str) -> list[str]:
+    if not isinstance(data, dict):
+        return [prefix]
+    return [leaf for key, value in data.items() for leaf in _leaves(value, f"{prefix}.{key}" if prefix else key)]
 
 
-def _describe(problem: dict[str, Any]) -> str:
-    path = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        return f"{path}: unknown key{_did_you_mean(problem['loc'])}"
-    if problem["type"] == "missing":
-        return f"{path}: required and missing; add it to the recipe"
-    message = problem["msg"].removeprefix("Value error, ")
-    if not path:
-        return str(message)
-    return f"{path}: got {problem['input']!r}. {message}"
-
-
-def _did_you_mean(location: tuple[str | int, ...]) -> str:
-    model: type[BaseModel] = RunConfig
-    for part in location[:-1]:
-        annotation = model.model_fields[str(part)].annotation
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return ""
-        model = annotation
-    known = sorted(model.model_fields)
-    close = difflib.get_close_matches(str(location[-1]), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known keys here: {', '.join(known)}"
+def _leaves_at(data: Any, key: str) -> list[str]:
+    for part in key.split("."):
+        data = data[part]
+    return _leaves(data, key)

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from soliton.algorithms.options import AlgorithmName, MethodOptions
 from soliton.config.checks import GROUP_ALGORITHMS, problems_of
+from soliton.config.problems import CombinationError
 from soliton.config.tables import (
     CheckpointTable,
     EngineTable,
@@ -62,7 +63,7 @@ class RunConfig(Table):
     inline: InlineTable = InlineTable()
     local: LocalTable = LocalTable()
     method: MethodOptions
-    learner: LearnerConfig
+    learner: LearnerConfig = LearnerConfig()
     sft: SftTable = SftTable()
     value_pretraining: ValuePretrainingTable = ValuePretrainingTable()
     train: TrainTable = TrainTable()
@@ -74,7 +75,7 @@ class RunConfig(Table):
     @model_validator(mode="after")
     def _check_combinations(self) -> RunConfig:
         if problems := problems_of(self):
-            raise ValueError("; ".join(problems))
+            raise CombinationError(problems)
         return self
 
     @property

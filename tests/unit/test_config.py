@@ -57,7 +57,7 @@ def test_an_override_through_a_value_is_refused(tmp_path: Path):
 
 def test_every_violation_is_reported_at_once():
     text = message_of(sed=3, train={"steps": 0, "batchsize": 4}, algorithm="sap")
-    assert "4 problem(s)" in text
+    assert "4 problems\n" in text
     assert "sed: unknown key; did you mean 'seed'?" in text
     assert "train.batchsize: unknown key; did you mean 'batch_size'?" in text
     assert "train.steps: got 0" in text
