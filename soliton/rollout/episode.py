@@ -52,6 +52,9 @@ class Episode:
 
     Raises:
         RunError: `state` is of another attempt or prompt.
+
+    Attributes:
+        failure: what went wrong, in words, once `run` has returned a failed trajectory; else "".
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Episode:
         )
         self._over = asyncio.Event()
         self._is_parked = False
+        self.failure = ""
 
     async def run(self) -> Trajectory:
         """Play to the end.
@@ -104,6 +108,7 @@ class Episode:
                 "attempt %s failed (%s): %s", self._attempt, failure.reason, failure, exc_info=failure.__cause__
             )
             status, reason = Status.FAILED, failure.reason
+            self.failure = str(failure)
         except Parked:
             self._is_parked = True
             raise

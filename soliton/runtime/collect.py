@@ -76,7 +76,10 @@ async def _collect(
                 on_done(trajectory)
                 return trajectory
         tries = config.rollout.max_attempts
-        raise RunError(f"prompt {prompt.id} failed {tries} times, last reason {trajectory.reason}; see logs/run.log")
+        raise RunError(
+            f"prompt {prompt.id} failed {tries} times, last reason {trajectory.reason}: {episode.failure}; "
+            "logs/run.log has the traceback"
+        )
 
     async def all_attempts() -> list[Trajectory]:
         return await asyncio.gather(*(attempt(draw, prompt) for draw, prompt in enumerate(prompts)))

@@ -70,7 +70,7 @@ class Setup:
 def make_setup(config: RunConfig, model_folder: Path | None) -> Setup:
     """Tokenizer, renderer and prompts; the tokenizer comes from `model_folder` if the model does."""
     tokenizer: Tokenizer = character_tokenizer() if model_folder is None else _load_tokenizer(model_folder)
-    task = find_task(config.env.name)
+    task = find_task(config.env.name, config.env.prompts)
     prompts = task.make_prompts(seed=stable_seed(config.seed, "prompts"), num_prompts=config.env.num_prompts)
     return Setup(config=config, task=task, tokenizer=tokenizer, renderer=Renderer(tokenizer), prompts=prompts)
 

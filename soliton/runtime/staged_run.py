@@ -16,6 +16,7 @@ from soliton.learner.learner import Learner
 from soliton.models.critic import Critic
 from soliton.report.view import RunView
 from soliton.runtime.inline_training import train_inline
+from soliton.runtime.preflight import check_task
 from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.setup import initial_critic_folder, initial_model, initial_model_folder, make_setup
 from soliton.runtime.stages import Stages
@@ -45,6 +46,8 @@ def run_stages(
     elapsed_s = elapsed_s or folder.stopwatch()
     model_folder = initial_model_folder(config)
     setup = make_setup(config, model_folder)
+    for warning in check_task(setup):
+        view.alarm(warning)
     model = initial_model(config, setup, model_folder)
     run = Stages(setup, folder, view, elapsed_s)
     critic_folder = initial_critic_folder(config)

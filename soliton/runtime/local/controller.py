@@ -329,4 +329,5 @@ class Controller:
 
 def _prompt_stream(config: RunConfig) -> str:
     """What decides which prompt a draw is: a store belongs to one prompt stream."""
-    return json.dumps({"env": config.env.name, "num_prompts": config.env.num_prompts, "seed": config.seed})
+    env = config.env
+    return json.dumps({"env": env.name, "prompts": env.prompts, "num_prompts": env.num_prompts, "seed": config.seed})

@@ -1,0 +1,79 @@
+"""Before anything trains: does the task make a first episode and enough held-out prompts, and can the model read it?
+
+A mistake in somebody's first environment is found here, in a second, with its own message, and not as thousands of
+failed attempts.
+"""
+
+from __future__ import annotations
+
+from soliton.envs.environment import Message
+from soliton.envs.latency import LatencyConfig
+from soliton.errors import ConfigError, WorldError
+from soliton.rollout.checks import checked_messages
+from soliton.runtime.clock import VirtualClock
+from soliton.runtime.setup import Setup
+from soliton.types import Prompt
+
+
+def check_task(setup: Setup) -> list[str]:
+    """Open one episode of the first prompt, and count the held-out prompts.
+
+    Returns:
+        What looks wrong and may still be meant.
+
+    Raises:
+        ConfigError: the environment cannot open an episode, its prompt does not fit `limits.max_tokens`, or there are
+            fewer held-out prompts than `eval.num_prompts`.
+    """
+    config = setup.config
+    if "eval" in config.stages or config.eval.every_steps:
+        try:
+            setup.prompts.held_out(config.eval.num_prompts, config.eval.seed)
+        except ValueError as error:
+            raise ConfigError(f"eval.num_prompts: got {config.eval.num_prompts}; {error}") from error
+    return _check_opening(setup, setup.prompts.at(0))
+
+
+def _check_opening(setup: Setup, prompt: Prompt) -> list[str]:
+    name, limits = setup.config.env.name, setup.config.limits
+    opening = _open(setup, prompt)
+    try:
+        messages = checked_messages(opening, limits.max_observation_chars).messages
+        rendered = setup.renderer.first(messages)
+    except (WorldError, ConfigError) as error:
+        raise ConfigError(f"env.name: {name!r}: reset returned {opening!r}: {error}") from error
+    if len(rendered.token_ids) >= limits.max_tokens:
+        raise ConfigError(
+            f"limits.max_tokens: got {limits.max_tokens}, but the first prompt of {name!r} already has "
+            f"{len(rendered.token_ids)} tokens; raise it, or shorten the prompt"
+        )
+    unknown = setup.tokenizer.unk_token_id
+    if unknown is not None and unknown in rendered.token_ids:
+        text = " ".join(message.content for message in messages)
+        return [
+            f"the tokenizer has no token for some of {text[:200]!r}, so the model sees {setup.tokenizer.unk_token!r} "
+            "there; use characters that it knows"
+        ]
+    return []
+
+
+def _open(setup: Setup, prompt: Prompt) -> tuple[Message, ...]:
+    clock = VirtualClock(0)
+    make = setup.environment_factory(LatencyConfig())
+
+    async def first_messages() -> tuple[Message, ...]:
+        environment = make(clock, 0)
+        try:
+            return await environment.reset(prompt, 0)
+        finally:
+            await environment.close()
+
+    name = setup.config.env.name
+    try:
+        return clock.run(first_messages())
+    except ConfigError as error:
+        raise ConfigError(f"env.name: {name!r}: {error}") from error
+    except Exception as error:
+        raise ConfigError(
+            f"env.name: {name!r} cannot open an episode: {type(error).__name__}: {error} (prompt {prompt.content!r})"
+        ) from error
