@@ -16,6 +16,7 @@ from soliton.config.tables import (
     EngineTable,
     EnvTable,
     EvalTable,
+    HardwareTable,
     InitTable,
     InlineTable,
     LocalTable,
@@ -62,6 +63,7 @@ class RunConfig(Table):
     rollout: RolloutTable = RolloutTable()
     inline: InlineTable = InlineTable()
     local: LocalTable = LocalTable()
+    hardware: HardwareTable = HardwareTable()
     method: MethodOptions
     learner: LearnerConfig = LearnerConfig()
     sft: SftTable = SftTable()

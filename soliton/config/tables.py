@@ -68,8 +68,11 @@ class SamplingTable(Table):
 
 
 class EngineTable(Table):
-    """The embedded engine."""
+    """The engine that samples. Its other keys are those of the embedded one."""
 
+    kind: Literal["embedded", "vllm", "sglang"] = "embedded"
+    """`embedded` is part of Soliton and runs on CPU cores. The others are planned: `--dry-run` says what they would
+    need, and `soliton train` refuses them."""
     num_slots: int = Field(default=64, ge=1)
     """Sequences decoded together. Episodes beyond it wait; those that wait on a tool need no slot."""
     prefill_budget: int = Field(default=512, ge=1)
@@ -119,6 +122,21 @@ class LocalTable(Table):
     """Deaths in a row of one process, without progress in between, before the run stops with the cause."""
     watchdog_s: float = Field(default=60.0, gt=0)
     """Seconds without any progress after which the stacks of all processes are written to logs/."""
+
+
+class HardwareTable(Table):
+    """What a model beyond one machine's CPU needs. Planned: `--dry-run` counts with it, `soliton train` refuses it."""
+
+    learner_gpus: int = Field(default=0, ge=0)
+    """GPUs that the actor and its critic train on; 0: CPU."""
+    engine_gpus: int = Field(default=0, ge=0)
+    """GPUs that sample; 0: CPU."""
+    gpu_memory_gb: int = Field(default=80, ge=1)
+    """Memory of one of them, in GB: what `--dry-run` divides by."""
+    sharding: Literal["none", "fsdp"] = "none"
+    """How weights, gradients and optimiser state are spread over the learner's GPUs."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the weights in engines and in forward passes; master weights stay float32."""
 
 
 class SftTable(SftConfig):
