@@ -11,9 +11,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from soliton.config import RunConfig, load_config
+from soliton.config import Resolved, RunConfig, load_config, resolve_config
 from soliton.errors import ConfigError, Interrupted, RunError
 from soliton.report.view import RunView
+from soliton.runtime.obstacles import refuse_obstacles
 from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.summary import identity_of, write_summary
 
@@ -22,12 +23,12 @@ EXIT_TERMINATED = 143
 
 
 def run_recipe(
-    recipe: Path, overrides: list[str], *, stages: list[str] | None, resume: Path | None, view: RunView
+    recipe: Path | None, overrides: list[str], *, stages: list[str] | None, resume: Path | None, view: RunView
 ) -> int:
     """Run a recipe; returns the exit code.
 
     Args:
-        recipe: TOML file.
+        recipe: TOML file; None for the configuration of the run to resume.
         overrides: `key.path=value`.
         stages: instead of the recipe's.
         resume: folder of a run to go on with; it must be of the same configuration.
@@ -39,9 +40,8 @@ def run_recipe(
         Interrupted: by SIGTERM, or by a signal that the `local` runtime answered with a checkpoint.
         KeyboardInterrupt: by Ctrl-C, at once.
     """
-    if stages is not None:
-        overrides = [*overrides, f"stages={json.dumps(stages)}"]
-    config = load_config(recipe, overrides)
+    config = resolve_run(recipe, overrides, stages=stages, resume=resume).config
+    refuse_obstacles(config, resumed=resume is not None)
     folder = RunFolder(Path(config.run.dir) if resume is None else resume)
     if resume is None:
         folder.create(config.to_toml())
@@ -50,6 +50,35 @@ def run_recipe(
     with folder.lock(), _sigterm_interrupts():
         folder.write_config(config.to_toml())  # a resumed run may have other `[local]` keys
         return _run_logged(config, folder, view)
+
+
+def resolve_run(
+    recipe: Path | None, overrides: list[str], *, stages: list[str] | None, resume: Path | None
+) -> Resolved:
+    """The configuration of a run about to start, as `run_recipe` takes it.
+
+    Raises:
+        ConfigError: any violation, or no run to resume.
+    """
+    if recipe is None:
+        if resume is None:
+            raise ConfigError("no recipe was given; try `soliton train recipes/calculator.toml`")
+        recipe = run_to_resume(resume).config
+    if stages is not None:
+        overrides = [*overrides, f"stages={json.dumps(stages)}"]
+    return resolve_config(recipe, overrides)
+
+
+def run_to_resume(path: Path) -> RunFolder:
+    """The folder of a run.
+
+    Raises:
+        ConfigError: no run there.
+    """
+    folder = RunFolder(path)
+    if not folder.config.exists():
+        raise ConfigError(f"--resume: {path} holds no run (it has no config.toml); give the folder that run.dir names")
+    return folder
 
 
 class Terminated(KeyboardInterrupt):
@@ -82,7 +111,7 @@ def _run_logged(config: RunConfig, folder: RunFolder, view: RunView) -> int:
 
     try:
         return _run(config, folder, view)
-    except RunError as error:
+    except (RunError, ConfigError) as error:
         write_unfinished("stopped", str(error))
         raise
     except (KeyboardInterrupt, Interrupted) as error:
@@ -114,15 +143,13 @@ def refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
     Raises:
         ConfigError: no run there, or a difference, key by key.
     """
-    if not folder.config.exists():
-        raise ConfigError(f"--resume: {folder.path} holds no run (it has no config.toml)")
-    theirs = load_config(folder.config).identity()
+    theirs = load_config(run_to_resume(folder.path).config).identity()
     differences = list(_differences(theirs, config.identity(), ""))
     if differences:
         raise ConfigError(
             f"--resume: {folder.path} was started with another configuration; the result would belong to neither:\n  "
             + "\n  ".join(differences)
-            + f"\nresume with `soliton train {folder.config} --resume {folder.path}`"
+            + f"\nresume with `soliton train --resume {folder.path}`"
         )
 
 

@@ -111,37 +111,48 @@ def test_two_runs_at_the_same_time_do_not_disturb_each_other(tmp_path: Path):  #
         assert not is_open(port)
 
 
-LOOPS = {
-    "worker-0": "RuntimeError: no dictionary here",
-    "learner": "killed by SIGKILL",
-}
+FRAGILE = """
+import os, signal, sys
+from soliton.envs.calculator import Calculator
+from soliton.prompts.calculator import CalculatorPrompts
+from soliton.runtime.training import StepReport
+
+role, wanted = sys.argv[1], os.environ["WHO_DIES"]
+if role == "worker-0" and wanted == "worker-0 dies":
+    print("no dictionary here", file=sys.stderr, flush=True)
+    os._exit(7)
+if role == "worker-0" and wanted == "worker-0 raises":
+    raise RuntimeError("no dictionary here")
+if role == "learner" and wanted == "learner dies":
+    step = StepReport.step
+    def step_and_die(*arguments):
+        step(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+    StepReport.step = step_and_die
+
+class Fragile(Calculator):
+    prompts = CalculatorPrompts
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("role", LOOPS)
-def test_a_crash_loop_stops_the_run_with_its_cause(tmp_path: Path, role: str):  # faults H1, H3, K10
-    (tmp_path / "fragile.py").write_text(
-        "import os, signal, sys\n"
-        "from soliton.envs.calculator import Calculator\n"
-        "from soliton.prompts.calculator import CalculatorPrompts\n"
-        "from soliton.runtime.training import StepReport\n"
-        f"if sys.argv[1] == {role!r} == 'worker-0':\n"
-        "    raise RuntimeError('no dictionary here')\n"
-        f"if sys.argv[1] == {role!r} == 'learner':\n"
-        "    step = StepReport.step\n"
-        "    def step_and_die(*arguments):\n"
-        "        step(*arguments)\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    StepReport.step = step_and_die\n"
-        "class Fragile(Calculator):\n"
-        "    prompts = CalculatorPrompts\n"
-    )
+@pytest.mark.parametrize(
+    ("who", "code", "causes"),
+    [
+        ("worker-0 dies", 1, ["worker-0 died 3 times in a row without any progress", "no dictionary here"]),
+        ("learner dies", 1, ["learner died 3 times in a row without any progress", "killed by SIGKILL"]),
+        ("worker-0 raises", 2, ["fragile:Fragile", "RuntimeError: no dictionary here"]),
+    ],
+)
+def test_a_crash_loop_stops_the_run_with_its_cause(tmp_path: Path, who: str, code: int, causes: list[str]):
+    """A mistake that no restart can mend ends it at the first try."""  # faults H1, H3, K10
+    (tmp_path / "fragile.py").write_text(FRAGILE)
     config = local_run(tmp_path / "run", env={"name": "fragile:Fragile"}, local={"max_restarts": 2})
-    with running(config, cwd=tmp_path) as run:
-        assert run.ended() == 1, run.text()
+    with running(config, cwd=tmp_path, environment={"WHO_DIES": who}) as run:
+        assert run.ended() == code, run.text()
     ending = summary_of(run.run_dir)["exit"]
     assert ending["status"] == "stopped"
-    assert f"{role} died 3 times in a row without any progress" in ending["reason"]
-    assert LOOPS[role] in ending["reason"]
-    assert LOOPS[role] in run.text()
+    for cause in causes:
+        assert cause in ending["reason"]
+        assert cause in run.text()
     assert_nobody_is_left(run.run_dir)

@@ -60,6 +60,7 @@ def test_a_resumed_run_keeps_the_keys_that_may_change(tmp_path: Path, monkeypatc
     ("error", "ending"),
     [
         (RunError("step 3: the loss is nan"), {"status": "stopped", "reason": "step 3: the loss is nan"}),
+        (ConfigError("env.name: no such class"), {"status": "stopped", "reason": "env.name: no such class"}),
         (KeyboardInterrupt(), {"status": "interrupted", "reason": "Ctrl-C"}),
         (Interrupted("SIGTERM", 143), {"status": "interrupted", "reason": "SIGTERM"}),
     ],
