@@ -8,7 +8,6 @@ move it: fault A14), and `frozen_sha256` proves that it stayed.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from typing import Literal, get_args
 
@@ -17,13 +16,9 @@ from torch import Tensor, nn
 
 from soliton.errors import ConfigError
 from soliton.models.critic import Critic
+from soliton.parameter_names import kind_of, kinds_wanted, unmatched_kinds
 
 Trainable = Literal["mlp", "mlp_norms", "all"]
-
-_MLP = re.compile(r"^(mlp|ffn|feed_forward|block_sparse_moe|moe)$")
-_ROUTER = re.compile(r"^(gate|router|shared_expert_gate)$")
-_NORM = re.compile(r"norm|^ln_(\d+|f)$")
-_ATTENTION = re.compile(r"attn|attention|mixer|mamba")
 
 
 def resolve_trainable(critic: Critic, trainable: Trainable, train_router: bool = False) -> list[str]:
@@ -44,18 +39,18 @@ def resolve_trainable(critic: Critic, trainable: Trainable, train_router: bool =
     names = [name for name, _ in critic.named_parameters()]
     if trainable not in get_args(Trainable):
         raise ConfigError(f"critic.trainable must be one of {get_args(Trainable)}, got {trainable!r}")
-    kinds = {name: _kind(name) for name in names}
-    wanted = {"value_head", "mlp"}
-    wanted |= {"norm"} if trainable == "mlp_norms" else set()
-    wanted |= {"router"} if train_router else set()
-    unmatched = sorted(wanted - set(kinds.values()))
-    if unmatched and trainable != "all":
+    kinds = {name: kind_of(name) for name in names}
+    if unmatched := unmatched_kinds(names, trainable, train_router):
         raise ConfigError(
             f"critic.trainable = {trainable!r}, critic.train_router = {train_router}: no parameter of this "
             f"{type(critic.backbone).__name__} is of kind {unmatched}. It has {_examples(kinds)}; choose another "
             'value, such as critic.trainable = "all"'
         )
-    return names if trainable == "all" else [name for name in names if kinds[name] in wanted]
+    return (
+        names
+        if trainable == "all"
+        else [name for name in names if kinds[name] in kinds_wanted(trainable, train_router)]
+    )
 
 
 def freeze(critic: Critic, names: Iterable[str]) -> list[nn.Parameter]:
@@ -88,21 +83,6 @@ def frozen_sha256(critic: Critic, names: Iterable[str]) -> str:
             digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
             digest.update(_bytes(parameter))
     return digest.hexdigest()
-
-
-def _kind(name: str) -> str:
-    """Classify a parameter by the modules it lies in; attention wins over everything inside it."""
-    if name.startswith("value_head."):
-        return "value_head"
-    modules = name.split(".")
-    # `post_attention_layernorm` stands beside an attention module, not inside one.
-    if any(_ATTENTION.search(module) and not _NORM.search(module) for module in modules):
-        return "attention"
-    if any(_NORM.search(module) for module in modules):
-        return "norm"
-    if any(_MLP.match(module) for module in modules):
-        return "router" if any(_ROUTER.match(module) for module in modules) else "mlp"
-    return "other"
 
 
 def _examples(kinds: dict[str, str]) -> str:

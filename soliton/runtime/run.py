@@ -41,12 +41,12 @@ def run_recipe(
         KeyboardInterrupt: by Ctrl-C, at once.
     """
     config = resolve_run(recipe, overrides, stages=stages, resume=resume).config
-    refuse_obstacles(config, resumed=resume is not None)
     folder = RunFolder(Path(config.run.dir) if resume is None else resume)
+    if resume is not None:
+        refuse_other_config(folder, config)
+    refuse_obstacles(config, resumed=resume is not None)
     if resume is None:
         folder.create(config.to_toml())
-    else:
-        refuse_other_config(folder, config)
     with folder.lock(), _sigterm_interrupts():
         folder.write_config(config.to_toml())  # a resumed run may have other `[local]` keys
         return _run_logged(config, folder, view)

@@ -4,7 +4,7 @@ from torch import nn
 
 from soliton.errors import ConfigError
 from soliton.models import Critic, freeze, frozen_sha256, new_causal_lm, resolve_trainable, tiny_qwen3_config
-from soliton.models.trainable import _kind
+from soliton.parameter_names import kind_of
 
 from .conftest import make_model
 
@@ -67,7 +67,7 @@ def test_all_means_all(moe):
     ],
 )
 def test_names_of_other_architectures_fall_on_the_right_side(name, kind):
-    assert _kind(name) == kind
+    assert kind_of(name) == kind
 
 
 def test_a_choice_that_matches_nothing_is_an_error(dense):
