@@ -8,6 +8,8 @@ from collections.abc import Callable
 from soliton.errors import StorageFullError
 from soliton.types import Clock
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the system says then."""
 RETRY_S = 1.0
 """Between two tries."""
 
@@ -28,7 +30,7 @@ async def when_there_is_space(
         try:
             write()
         except (OSError, StorageFullError) as error:
-            if isinstance(error, OSError) and error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            if isinstance(error, OSError) and error.errno not in FULL:
                 raise
             if not told:
                 alarm(f"the disk is full: {what} waits until there is space, and goes on by itself ({error})")

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from soliton.atomic import atomic_file
+from soliton.runtime.local.disk import FULL
 from soliton.runtime.local.events import Evaluated, EvaluationDue
 
 FOLDER = "evaluation"
@@ -73,10 +74,15 @@ class Evaluations:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _keep(self, due: list[EvaluationDue]) -> None:
-        if due != self._due:
-            self._due = due
+        if due == self._due:
+            return
+        self._due = due
+        try:
             with atomic_file(self._list) as file:
                 file.write_bytes(msgspec.json.encode(due))
+        except OSError as error:
+            if error.errno not in FULL:
+                raise  # otherwise the list here counts, and the next change writes it
 
 
 def _command(due: EvaluationDue) -> str:

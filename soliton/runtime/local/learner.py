@@ -234,5 +234,5 @@ class LocalTraining:
         state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
         self._stage.learner.load_state(load_tensors(checkpoint / "learner.safetensors"), state["learner"])
         self._stage.view.note(f"going on from {checkpoint.name}")
-        self._checkpointed = state["step"]
+        self._checkpointed = self._evaluated = state["step"]
         return state

@@ -1,5 +1,6 @@
 """Due evaluations: none is forgotten, none is of a policy that was given up."""
 
+import errno
 from pathlib import Path
 
 from soliton.runtime.local.evaluations import Evaluations
@@ -67,3 +68,18 @@ def test_nothing_is_left_of_it_in_the_end(tmp_path: Path):
     made.add(due(2))
     made.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_forgets_nothing(tmp_path: Path, monkeypatch):
+    made, _ = evaluations(tmp_path)
+
+    def no_space(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", no_space)
+        made.add(due(2))
+    made.add(due(4))
+    resumed, sent = evaluations(tmp_path)
+    resumed.repeat()
+    assert sent == ["evaluate 2 2 2", "evaluate 4 4 4"]
