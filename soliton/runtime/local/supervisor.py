@@ -20,6 +20,7 @@ from soliton.types import Clock
 
 FIRST_PAUSE_S = 0.1
 """Before a second start; doubles with every death in a row."""
+LONGEST_PAUSE_S = 3.0
 LOG_LINES = 12
 """Lines of a role's log shown with the cause of a crash loop."""
 
@@ -153,7 +154,7 @@ class Supervisor:
             f"{self.name} died ({how}); starting it again ({self._deaths} of at most {self._max_restarts} in a row)"
         )
         self._last_words = ""
-        pause_s = FIRST_PAUSE_S * 2 ** (self._deaths - 1)
+        pause_s = min(FIRST_PAUSE_S * 2 ** (self._deaths - 1), LONGEST_PAUSE_S)
         await self._clock.sleep_until(self._clock.now() + pause_s)
         if self._is_stopping:
             self._is_over = True

@@ -233,6 +233,14 @@ def test_cancelling_kills_the_process(tmp_path: Path):
     assert launcher.processes[0].killed
 
 
+def test_a_restart_never_waits_long(tmp_path: Path):
+    launcher = ScriptedLauncher(tmp_path / "log", *[[-9]] * 20, [0])
+    clock = VirtualClock(0)
+    clock.run(make_supervisor(launcher, clock, max_restarts=20).run())
+    assert launcher.starts == 21
+    assert clock.now() == pytest.approx(0.1 + 0.2 + 0.4 + 0.8 + 1.6 + 15 * 3.0)
+
+
 def test_exit_codes_are_said_in_words():
     assert describe_exit(70) == "exit code 70"
     assert describe_exit(-signal.SIGTERM) == "killed by SIGTERM"
