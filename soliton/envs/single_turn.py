@@ -57,7 +57,7 @@ class SingleTurn(BaseEnvironment):
         weights = self.weights or [1.0] * len(self.rewards)
         parts = {}
         for function in self.rewards:
-            returned = function(prompts=[prompt], completions=[completion], **accepted(function, columns))
+            returned = function(**accepted(function, {"prompts": [prompt], "completions": [completion], **columns}))
             parts[name_of(function)] = _checked(await returned if inspect.isawaitable(returned) else returned, function)
         total = math.fsum(weight * part for weight, part in zip(weights, parts.values(), strict=True))
         return StepResult(reward=total, terminated=True, info={f"reward/{name}": part for name, part in parts.items()})
