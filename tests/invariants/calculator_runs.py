@@ -5,9 +5,11 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+from soliton.cli import main
 from soliton.config import RunConfig, parse_config
 from soliton.report.quiet import QuietView
 from soliton.runtime.run_folder import RunFolder
@@ -68,6 +70,25 @@ def run_and_be_killed(config: RunConfig, failpoint: str, *, resume: bool) -> int
 
     child = multiprocessing.get_context("fork").Process(target=target)
     child.start()
+    child.join(timeout=300)
+    return child.exitcode
+
+
+def run_and_be_told_to_end(config: RunConfig, after_steps: int) -> int | None:
+    """Run the command in a forked process that gets a SIGTERM after some steps; returns its exit code."""
+    metrics = Path(config.run.dir) / "metrics.jsonl"
+    recipe = Path(config.run.dir).with_suffix(".toml")
+    recipe.write_text(config.to_toml())
+
+    def target() -> None:
+        sys.argv = ["soliton", "train", str(recipe), "--quiet"]
+        main()
+
+    child = multiprocessing.get_context("fork").Process(target=target)
+    child.start()
+    while child.is_alive() and (not metrics.exists() or len(metrics.read_text().splitlines()) < after_steps):
+        time.sleep(0.01)
+    child.terminate()
     child.join(timeout=300)
     return child.exitcode
 

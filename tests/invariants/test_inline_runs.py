@@ -14,11 +14,11 @@ from tests.invariants.calculator_runs import (
     metrics_of,
     result_of,
     run_and_be_killed,
+    run_and_be_told_to_end,
     run_here,
     small_run,
     start,
 )
-from tests.invariants.local_runs import running
 
 
 def run(run_dir: Path, **changes) -> Path:
@@ -82,14 +82,12 @@ def test_a_run_killed_five_times_ends_bit_equal_to_one_that_was_not(reference: P
 
 
 def test_sigterm_ends_a_run_at_once_and_the_resumed_one_ends_bit_equal(reference: Path, tmp_path: Path):
-    config = small_run(tmp_path / "terminated")
-    with running(config) as run:
-        run.until_steps(3)
-        run.send(signal.SIGTERM)
-        assert run.ended() == 143, run.text()
-    assert result_of(run.run_dir)["exit"] == {"status": "interrupted", "reason": "SIGTERM"}
+    run_dir = tmp_path / "terminated"
+    config = small_run(run_dir)
+    assert run_and_be_told_to_end(config, after_steps=3) == 143
+    assert result_of(run_dir)["exit"] == {"status": "interrupted", "reason": "SIGTERM"}
     run_here(config, resume=True)
-    assert result_of(run.run_dir) == result_of(reference)
+    assert result_of(run_dir) == result_of(reference)
 
 
 def test_a_damaged_checkpoint_is_skipped_and_the_run_still_ends_bit_equal(reference: Path, tmp_path: Path):  # fault J6
