@@ -1,54 +1,27 @@
-"""The command `soliton`. Parses arguments, chooses a view, turns errors into exit codes; knows nothing of training.
+"""The command `soliton`: its commands put together. Each is a small module of `soliton.commands`.
 
-Guarantees: importing this module imports neither torch nor transformers, so `soliton --help` answers at once.
-
-Exit codes: 0 fine; 1 the run stopped (`RunError`); 2 a mistake in the recipe or the command (`ConfigError`);
-130 and 143 interrupted by Ctrl-C and by SIGTERM, but 0 after a Ctrl-C that the `local` runtime
-answered with a checkpoint. Anything else is a mistake of ours and keeps its traceback.
+Guarantees: importing this module imports neither torch, transformers, pydantic nor rich, so that `soliton --help`
+answers at once. Exit codes are those of `soliton.commands.exits`; an error that is nobody's mistake but ours keeps its
+traceback.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 import soliton
-from soliton.errors import ConfigError, Interrupted, RunError
-from soliton.report import make_view
-from soliton.report.view import RunView
-
-EXIT_RUN_STOPPED = 1
-EXIT_CONFIG = 2
-EXIT_INTERRUPTED = 130
+from soliton.commands import algorithms, compare, doctor, evaluate, inspect, replay, report, run, schema
+from soliton.commands.exits import epilog
 
 app = typer.Typer(
     name="soliton",
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # rich's help takes twice as long to come
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-
-Recipe = Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="The experiment: one TOML file (see recipes/).")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY.PATH=VALUE", help="Change a key of the recipe, e.g. train.steps=20 seed=3."),
-]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print alarms and the result, nothing else.")]
-Resume = Annotated[
-    Path | None,
-    typer.Option("--resume", metavar="RUN", help="Go on with this run folder from its newest sound checkpoint."),
-]
 
 
 def main() -> None:
@@ -62,7 +35,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(epilog=epilog())
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
@@ -70,147 +43,32 @@ def _root(
 ) -> None:
     """Single-rollout asynchronous reinforcement learning (SAO) for LLM agents.
 
-    A recipe is one TOML file; any of its keys can be changed on the command line. Start with:
+    A recipe is one TOML file; any of its keys can be changed on the command line.
 
-      [cyan]soliton train recipes/calculator.toml[/cyan]
+    \b
+    Start with:
+      soliton doctor                                        is everything there?
+      soliton train recipes/calculator.toml --dry-run       what would run, and what would it cost?
+      soliton train recipes/calculator.toml                 learn, in minutes on two cores
+      soliton inspect runs/calculator                       look at what it sampled
+      soliton COMMAND --help                                examples for each command
     """
 
 
-@app.command()
-def train(recipe: Recipe, overrides: Overrides = None, resume: Resume = None, quiet: Quiet = False) -> None:
-    """Run every stage of a recipe: warm start, value pretraining, reinforcement learning, evaluation.
-
-    The run folder (key [cyan]run.dir[/cyan]) gets the resolved config, metrics.jsonl, summary.json,
-    checkpoints/ and final/, a Hugging Face folder.
-
-    Examples:
-      [cyan]soliton train recipes/calculator.toml[/cyan]
-
-      [cyan]soliton train recipes/calculator.toml train.steps=20 algorithm=grpo seed=3[/cyan]
-
-      [cyan]soliton train recipes/calculator.toml --resume runs/calculator[/cyan]
-    """
-    _run(recipe, overrides, stages=None, resume=resume, quiet=quiet)
-
-
-@app.command()
-def sft(recipe: Recipe, overrides: Overrides = None, quiet: Quiet = False) -> None:
-    """Run only the supervised warm start of a recipe, on demonstrations.
-
-    Example:
-      [cyan]soliton sft recipes/calculator.toml run.dir=runs/warm-start[/cyan]
-    """
-    _run(recipe, overrides, stages=["sft"], resume=None, quiet=quiet)
-
-
-@app.command("pretrain-value")
-def pretrain_value(recipe: Recipe, overrides: Overrides = None, quiet: Quiet = False) -> None:
-    """Run only the value pretraining: roll out the initial policy, fit the critic to what it earned.
-
-    Example:
-      [cyan]soliton pretrain-value recipes/calculator.toml run.dir=runs/critic[/cyan]
-    """
-    _run(recipe, overrides, stages=["value_pretraining"], resume=None, quiet=quiet)
-
-
-@app.command("eval")
-def evaluate(recipe: Recipe, overrides: Overrides = None, quiet: Quiet = False) -> None:
-    """Measure pass@1 on held-out prompts, with its interval; nothing is trained.
-
-    Example:
-      [cyan]soliton eval recipes/calculator.toml run.dir=runs/check[/cyan]
-    """
-    _run(recipe, overrides, stages=["eval"], resume=None, quiet=quiet)
-
-
-@app.command()
-def replay(run: Run, quiet: Quiet = False) -> None:
-    """Repeat the training of a [cyan]local[/cyan] run from its store alone, and compare every published policy.
-
-    No engine and no environment take part. Ends with the same weights hash, or names the first batch that differs.
-
-    Example:
-      [cyan]soliton replay runs/calculator[/cyan]
-    """
-    from soliton.runtime.clock import wall_s
-
-    view = make_view(Console(), quiet, wall_s)
-    with _exit_codes(view):
-        from soliton.runtime.replay import replay as replay_run
-
-        done = replay_run(run, view)
-        critic = f", critic {done.critic_sha256}" if done.critic_sha256 else ""
-        view.finish(f"equal: {done.batches} batches, {done.step} steps; sha256 of the actor {done.sha256}{critic}")
-
-
-@app.command()
-def doctor(run: Run) -> None:
-    """Say what a run is doing: who waits for whom and since when, its processes, its last log lines.
-
-    Exit code 0 if it runs, 1 if it does not.
-
-    Example:
-      [cyan]soliton doctor runs/calculator[/cyan]
-    """
-    with _exit_codes(make_view(Console(), True, lambda: 0.0)):
-        from soliton.runtime.local.doctor import diagnose
-
-        diagnosis = diagnose(run)
-        for line in diagnosis.lines:
-            Console(highlight=False).print(escape(line), soft_wrap=True)
-        raise typer.Exit(0 if diagnosis.alive else EXIT_RUN_STOPPED)
-
-
-@app.command()
-def algorithms() -> None:
-    """List the presets that [cyan]algorithm = "..."[/cyan] accepts, with the method each one is."""
-    from soliton.algorithms.build import PRESETS
-
-    table = Table("preset", "method", box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for name, build in PRESETS.items():
-        table.add_row(name, first_sentence(sys.modules[build.__module__].__doc__ or ""))
-    Console().print(table)
-
-
-def first_sentence(docstring: str) -> str:
-    """The first paragraph of a docstring on one line, up to its first full stop."""
-    paragraph = " ".join(docstring.strip().split("\n\n")[0].split())
-    return paragraph.partition(". ")[0].removesuffix(".")
-
-
-def _run(
-    recipe: Path, overrides: list[str] | None, *, stages: list[str] | None, resume: Path | None, quiet: bool
-) -> None:
-    from soliton.runtime.clock import wall_s
-
-    view = make_view(Console(), quiet, wall_s)
-    with _exit_codes(view):
-        from soliton.runtime.run import run_recipe
-
-        code = run_recipe(recipe, list(overrides or []), stages=stages, resume=resume, view=view)
-        raise typer.Exit(code)
-
-
-@contextmanager
-def _exit_codes(view: RunView) -> Iterator[None]:
-    """Errors meant for the user become one message and an exit code; the view gives the terminal back first."""
-    errors = Console(stderr=True, highlight=False)
-    try:
-        yield
-    except ConfigError as error:
-        view.finish("nothing was run")
-        errors.print(f"[bold red]error:[/bold red] {escape(str(error))}", soft_wrap=True)
-        raise typer.Exit(EXIT_CONFIG) from None
-    except RunError as error:
-        view.finish("the run stopped")
-        errors.print(f"[bold red]stopped:[/bold red] {escape(str(error))}", soft_wrap=True)
-        raise typer.Exit(EXIT_RUN_STOPPED) from None
-    except Interrupted as stop:
-        view.finish(f"stopped by {stop}")
-        raise typer.Exit(stop.exit_code) from None
-    except KeyboardInterrupt:
-        view.finish("interrupted")
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+for name, command, says in (
+    ("train", run.train, "run every stage of a recipe; --dry-run, --resume"),
+    ("sft", run.sft, "only the supervised warm start"),
+    ("pretrain-value", run.pretrain_value, "only the value pretraining"),
+    ("eval", evaluate.evaluate, "pass@1, avg@k, pass@k on held-out prompts"),
+    ("inspect", inspect.inspect, "summary, ledger and trajectories of a run"),
+    ("compare", compare.compare, "several runs: table and curves"),
+    ("report", report.report, "make the report.html of a run"),
+    ("algorithms", algorithms.algorithms, "presets, and what one is made of"),
+    ("doctor", doctor.doctor, "what a run is doing; is this installation sound?"),
+    ("replay", replay.replay, "repeat a run's training from its store"),
+    ("schema", schema.schema, "JSON schema of recipes, for editors"),
+):
+    app.command(name, short_help=says)(command)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 import soliton
-from soliton.cli import app, first_sentence
+from soliton.cli import app
+from soliton.commands.algorithms import first_sentence
 from soliton.errors import ConfigError, RunError
 
 RUN = "soliton.runtime.run"
@@ -41,7 +42,7 @@ def call(monkeypatch: pytest.MonkeyPatch, run: ScriptedRun, *arguments: str):
 
 @pytest.mark.parametrize(
     ("command", "stages"),
-    [("train", None), ("sft", ["sft"]), ("pretrain-value", ["value_pretraining"]), ("eval", ["eval"])],
+    [("train", None), ("sft", ["sft"]), ("pretrain-value", ["value_pretraining"])],
 )
 def test_each_command_runs_its_stages_of_the_recipe(monkeypatch, command: str, stages: list[str] | None):
     run = ScriptedRun()
@@ -55,6 +56,13 @@ def test_train_goes_on_with_a_run_folder(monkeypatch):
     run = ScriptedRun()
     assert call(monkeypatch, run, "train", "r.toml", "--resume", "runs/x").exit_code == 0
     assert run.calls == [(Path("r.toml"), [], None, Path("runs/x"))]
+
+
+def test_a_run_is_resumed_without_naming_its_recipe(monkeypatch):
+    run = ScriptedRun()
+    assert call(monkeypatch, run, "train", "--resume", "runs/x").exit_code == 0
+    assert call(monkeypatch, run, "train", "local.workers=2", "--resume", "runs/x").exit_code == 0
+    assert run.calls == [(None, [], None, Path("runs/x")), (None, ["local.workers=2"], None, Path("runs/x"))]
 
 
 def test_quiet_leaves_only_the_result(monkeypatch):

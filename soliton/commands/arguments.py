@@ -1,0 +1,31 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Recipe = Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="The experiment: one TOML file (see recipes/).")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY.PATH=VALUE", help="Change keys of the recipe, e.g. train.steps=20 seed=3."),
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print alarms and the result, nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for scripts.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Say what would run, what it would cost and where each value is from; run nothing."),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option("--resume", metavar="RUN", help="Go on with this run from its newest sound checkpoint."),
+]
+
+
+def print_json(data: Any) -> None:
+    """One document on standard output."""
+    typer.echo(json.dumps(data, indent=1, default=str))
