@@ -30,6 +30,11 @@ def wall_s() -> float:
     return time.perf_counter()
 
 
+def date_s() -> float:
+    """Seconds of the machine's date since the epoch, which may jump; only for telling people."""
+    return time.time()
+
+
 def seconds_since_change(path: Path) -> float:
     """Seconds of the machine's date since the file was last written; only for telling people."""
     return time.time() - path.stat().st_mtime

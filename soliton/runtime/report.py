@@ -18,19 +18,20 @@ from soliton.report.html import Setting, render_report
 from soliton.report.html.configuration import settings_of
 
 
-def make_report(run: Path, out: Path | None = None) -> Path:
+def make_report(run: Path, out: Path | None = None, *, is_running: bool | None = None) -> Path:
     """Write the report of a run that is over, goes on, or was killed; returns where it is.
 
     Args:
         run: its folder.
         out: file to write; by default `report.html` in the folder.
+        is_running: whether it goes on; None: look.
 
     Raises:
         ConfigError: it is no run folder.
     """
     if not run.is_dir():
         raise ConfigError(f"{run} is no run folder; give the folder that run.dir names")
-    page = render_report(run, read_settings(run), is_running=is_running(run))
+    page = render_report(run, read_settings(run), is_running=is_locked(run) if is_running is None else is_running)
     out = out or run / "report.html"
     with atomic_file(out) as file:
         file.write_text(page, encoding="utf-8")
@@ -46,7 +47,7 @@ def read_settings(run: Path) -> list[Setting]:
     return settings_of(config, defaults_of(RunConfig))
 
 
-def is_running(run: Path) -> bool:
+def is_locked(run: Path) -> bool:
     """Whether a process holds the folder."""
     try:
         with (run / "lock").open() as file:

@@ -17,9 +17,13 @@ from soliton.report.view import RunView
 from soliton.runtime.obstacles import refuse_obstacles
 from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.summary import identity_of, write_summary
+from soliton.runtime.tracking import has_unsent_rows, tracked
 
 EXIT_TERMINATED = 143
 """128 + SIGTERM, as a shell has it."""
+
+
+logger = logging.getLogger(__name__)
 
 
 def run_recipe(
@@ -49,7 +53,10 @@ def run_recipe(
         folder.create(config.to_toml())
     with folder.lock(), _sigterm_interrupts():
         folder.write_config(config.to_toml())  # a resumed run may have other `[local]` keys
-        return _run_logged(config, folder, view)
+        try:
+            return _run_logged(config, folder, view)
+        finally:
+            _leave_report(folder)
 
 
 def resolve_run(
@@ -126,12 +133,26 @@ def _run_logged(config: RunConfig, folder: RunFolder, view: RunView) -> int:
         handler.close()
 
 
+def _leave_report(folder: RunFolder) -> None:
+    """Make `report.html`, however the run ended. What goes wrong with it is not the run's: it is logged."""
+    from soliton.runtime.report import make_report
+
+    try:
+        make_report(folder.path, is_running=False)
+    except Exception as error:
+        logger.warning("no report was made: %s; `soliton report %s` tries again", error, folder.path)
+
+
 def _run(config: RunConfig, folder: RunFolder, view: RunView) -> int:
     """Hand the run to its runtime. Without training there is nothing to do asynchronously."""
     if config.runtime == "local" and "train" in config.stages:
         from soliton.runtime.local.controller import run_local
 
-        return run_local(config, folder, view)
+        code = run_local(config, folder, view)
+        if has_unsent_rows(config, folder):  # evaluations that ended after the learner
+            with tracked(config, folder, view.alarm, folder.stopwatch()):
+                folder.on_row()
+        return code
     from soliton.runtime.staged_run import run_stages
 
     return run_stages(config, folder, view)

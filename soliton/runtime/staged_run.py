@@ -21,6 +21,7 @@ from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.setup import initial_critic_folder, initial_model, initial_model_folder, make_setup
 from soliton.runtime.stages import Stages
 from soliton.runtime.summary import estimate_or_none, identity_of, train_summary, write_summary
+from soliton.runtime.tracking import tracked
 from soliton.runtime.training import Train, Trained
 from soliton.weights import published_state, save_model_folder, weights_sha256
 
@@ -41,9 +42,16 @@ def run_stages(
         train: the runtime of the training stage.
         elapsed_s: real seconds of the run so far; by default those of this process and what metrics.jsonl knows.
     """
+    elapsed_s = elapsed_s or folder.stopwatch()
+    with tracked(config, folder, view.alarm, elapsed_s):
+        return _run_stages(config, folder, view, train, elapsed_s)
+
+
+def _run_stages(
+    config: RunConfig, folder: RunFolder, view: RunView, train: Train, elapsed_s: Callable[[], float]
+) -> int:
     torch.set_num_threads(1)  # several threads on tiny operations are slower, and one makes results reproducible
     disable_progress_bar()  # type: ignore[no-untyped-call]  # the view shows progress
-    elapsed_s = elapsed_s or folder.stopwatch()
     model_folder = initial_model_folder(config)
     setup = make_setup(config, model_folder)
     for warning in check_task(setup):
@@ -121,6 +129,7 @@ def _verdict(summary: dict[str, Any], folder: RunFolder) -> str:
         parts.append(f"pass@1 before {_interval(before)}")
     if after and rise:
         parts.append(f"after {_interval(after)}, gain {_interval(rise)}")
+    parts.append(f"report: {folder.report}")
     return "; ".join(parts)
 
 

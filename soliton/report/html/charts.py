@@ -122,7 +122,7 @@ def _held_out(run: RunRecord) -> Panel | None:
     steps = sorted(points)
     if not steps:
         return None
-    note = "Share of held-out prompts solved by one sample; bars are 95 % intervals. " + _note("eval/pass_at_1")
+    note = "Share of held-out prompts solved by one sample; bars are 95 % intervals. Healthy: rises with the reward"
     series = [("pass@1", (steps, [points[step] for step in steps]))]
     panel = _panel("Held-out pass@1", series, note, share=True, zero=True)
     return panel | {"whiskers": whiskers, "marks": True}
@@ -196,4 +196,8 @@ def rounded(value: float) -> float | int:
 
 def _note(metric: str) -> str:
     row = METRICS.get(metric)
-    return "" if row is None else f"{row.meaning[0].upper()}{row.meaning[1:]} ({row.unit}). Healthy: {row.healthy}"
+    if row is None:
+        return ""
+    unit = "" if row.unit == "1" else f" ({row.unit})"
+    note = f"{row.meaning[0].upper()}{row.meaning[1:]}{unit}. Healthy: {row.healthy}"
+    return note.replace("<=", "≤").replace(">=", "≥")

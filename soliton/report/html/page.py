@@ -55,9 +55,7 @@ def render_report(run: Path, settings: Sequence[Setting], *, is_running: bool = 
             style=Markup(_text("report.css")),  # noqa: S704  (ours)
             script=Markup(script),  # noqa: S704  (ours)
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            data=_json(
-                {"panels": panels_of(record), "others": other_panels(record), "browser": browser_data(record.examples)}
-            ),
+            data=_json(data),
         )
     )
 

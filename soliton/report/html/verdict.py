@@ -115,7 +115,7 @@ def tiles_of(run: RunRecord) -> list[tuple[str, str, str]]:
     if rows:
         tiles.append(("learner steps", f"{rows[-1]['train/policy_step']:.0f}", f"{len(rows)} batches"))
         tokens = sum(row["tokens/action"] for row in rows)
-        tiles.append(("tokens trained", _big(tokens), "sampled by the policy"))
+        tiles.append(("tokens trained", _big(tokens), "action tokens"))
         stale = [row["staleness/mean"] for row in rows]
         bound = summary.get("staleness", {}).get("bound")
         largest = max(row["staleness/max"] for row in rows)

@@ -48,8 +48,7 @@
   const smoothed = (values) => {
     const half = Math.max(1, Math.round(values.length / 30));
     return values.map((_, i) => {
-      const reach = Math.min(half, i, values.length - 1 - i);
-      const near = values.slice(i - reach, i + reach + 1);
+      const near = values.slice(Math.max(0, i - half), i + half + 1);
       return near.reduce((a, b) => a + b, 0) / near.length;
     });
   };
@@ -145,12 +144,11 @@
     return svg;
   };
   const figure = (panel, size, withNote) => {
-    const caption = make("figcaption", {}, make("span", {}, panel.title));
+    const node = make("figure", {}, make("figcaption", {}, panel.title), chart(panel, size));
     if (panel.series.length > 1) {
       const keys = panel.series.map((s, i) => make("span", {}, make("i", { class: `s${i}` }), s.label));
-      caption.append(make("span", { class: "keys" }, ...keys));
+      node.append(make("p", { class: "keys" }, ...keys));
     }
-    const node = make("figure", {}, caption, chart(panel, size));
     if (panel.note && withNote) node.append(make("p", { class: "note" }, panel.note));
     else if (panel.note) node.title = panel.note;
     return node;
@@ -271,10 +269,10 @@
   const showList = () => {
     const entries = steps[state.step].examples.map((e, i) => {
       const actions = [...e.roles].filter((role) => role === "2").length;
-      const masked = e.outside === null ? "" : ` · outside ${e.outside} of ${e.cut_at === null ? actions : "many"}`;
+      const masked = e.outside === null ? "" : ` · outside ${e.outside}${e.cut_at === null ? `/${actions}` : ""}`;
       const entry = make("button", { type: "button", role: "option", "aria-selected": i === state.example });
-      entry.append(make("b", {}, e.why.join(", ")), make("small", {}, `reward ${number(e.reward, 3)} · staleness ${e.staleness}${masked}`));
-      entry.addEventListener("click", () => go(state.step, i));
+      entry.append(make("b", {}, e.why.join(", ")), make("small", {}, `reward ${number(e.reward, 3)} · stale ${e.staleness}${masked}`));
+      entry.addEventListener("click", () => { go(state.step, i); $("list").children[i].focus(); });
       return entry;
     });
     $("list").replaceChildren(...entries);
