@@ -1,19 +1,12 @@
-"""Trajectories as bytes: msgpack, with each array as bytes in the shortest of three little-endian forms.
+"""Trajectories as bytes: msgpack, with each array as its raw little-endian bytes.
 
-    tag 0   raw          every element
-    tag 1   runs         number of runs (uint32), run lengths (uint32 each), one value per run: roles, versions
-    tag 2   with gaps    length (uint32), a bit per element (1: present), the present elements; absent is NaN: log-probs
-
-So 600 tokens are about 4 KB instead of 8, and a file of them is written and verified in half the time.
-
-Guarantees: decoding gives back every bit (absent is the one usual NaN) and re-runs every check of `Trajectory`; nothing
-in the bytes can name code to run. Knows neither files nor networks.
+Guarantees: decoding gives back every bit, NaN included, and re-runs every check of `Trajectory`; nothing in the bytes
+can name code to run. Knows neither files nor networks.
 """
 
 from __future__ import annotations
 
 import functools
-import struct
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -23,13 +16,6 @@ from numpy.typing import NDArray
 from soliton.types import Trajectory
 
 Record = TypeVar("Record")
-
-RAW, RUNS, GAPS = b"\x00", b"\x01", b"\x02"
-SHORTEST_PACKED = 16
-"""Elements below which an array is written as it is."""
-MAX_ELEMENTS = 2**27
-"""A few bytes must not ask for more memory than this many elements (fault K6)."""
-_COUNT = struct.Struct("<I")
 
 
 def encode_record(record: msgspec.Struct) -> bytes:
@@ -65,69 +51,17 @@ def decode_trajectory(data: bytes) -> Trajectory:
 
 
 def _encode_array(value: Any) -> bytes:
-    if not isinstance(value, np.ndarray):
-        raise TypeError(f"a record holds a {type(value).__name__}; only msgpack types and arrays can be written")
-    array = value.astype(_little_endian(value.dtype), copy=False)
-    if len(array) < SHORTEST_PACKED:
-        return RAW + array.tobytes()
-    return _with_gaps(array) if array.dtype.kind == "f" else _in_runs(array)
-
-
-def _with_gaps(array: NDArray[Any]) -> bytes:
-    present = array == array  # NaN is not  # noqa: PLR0124
-    if present.all():
-        return RAW + array.tobytes()
-    return b"".join((GAPS, _COUNT.pack(len(array)), np.packbits(present).tobytes(), array[present].tobytes()))
-
-
-def _in_runs(array: NDArray[Any]) -> bytes:
-    is_last = array[1:] != array[:-1]
-    count = np.count_nonzero(is_last) + 1
-    if count * (4 + array.itemsize) >= array.nbytes:
-        return RAW + array.tobytes()
-    bounds = np.empty(count + 1, np.int64)
-    bounds[0], bounds[-1] = 0, len(array)
-    bounds[1:-1] = is_last.nonzero()[0] + 1
-    lengths = (bounds[1:] - bounds[:-1]).astype("<u4")
-    return b"".join((RUNS, _COUNT.pack(count), lengths.tobytes(), array[bounds[:-1]].tobytes()))
+    if isinstance(value, np.ndarray):
+        return value.astype(_little_endian(value.dtype), copy=False).tobytes()
+    raise TypeError(f"a record holds a {type(value).__name__}; only msgpack types and arrays can be written")
 
 
 def _decode_array(kind: Any, value: Any) -> NDArray[Any]:
     """`kind` is `NDArray[dtype]` as the record's annotation says; its last argument holds the element type."""
     dtype = _dtype(kind)
-    if not isinstance(value, bytes) or not value:
-        raise ValueError(f"expected the bytes of a {dtype.name} array, got {type(value).__name__}")
-    tag, body = value[:1], memoryview(value)[1:]
-    try:
-        if tag == RAW:
-            return np.frombuffer(body, dtype)
-        if tag == RUNS:
-            return _from_runs(body, dtype)
-        if tag == GAPS and dtype.kind == "f":
-            return _from_gaps(body, dtype)
-    except (ValueError, struct.error) as error:
-        raise ValueError(f"damaged bytes of a {dtype.name} array: {error}") from error
-    raise ValueError(f"a {dtype.name} array in an unknown form {tag!r}")
-
-
-def _from_runs(body: memoryview, dtype: np.dtype[Any]) -> NDArray[Any]:
-    (count,) = _COUNT.unpack_from(body)
-    lengths = np.frombuffer(body, "<u4", count, 4)
-    total = int(lengths.sum())
-    if total > MAX_ELEMENTS or len(body) != 4 + count * (4 + dtype.itemsize):
-        raise ValueError(f"{count} runs of {total} elements in {len(body)} bytes")
-    return np.repeat(np.frombuffer(body, dtype, count, 4 + 4 * count), lengths)
-
-
-def _from_gaps(body: memoryview, dtype: np.dtype[Any]) -> NDArray[Any]:
-    (length,) = _COUNT.unpack_from(body)
-    if length > MAX_ELEMENTS:
-        raise ValueError(f"{length} elements")
-    bits = -(-length // 8)
-    present = np.unpackbits(np.frombuffer(body, np.uint8, bits, 4), count=length).view(bool)
-    array = np.full(length, np.nan, dtype)
-    array[present] = np.frombuffer(body, dtype, offset=4 + bits)
-    return array
+    if not isinstance(value, bytes) or len(value) % dtype.itemsize:
+        raise ValueError(f"expected the raw bytes of a {dtype.name} array, got {type(value).__name__}")
+    return np.frombuffer(value, dtype)
 
 
 @functools.cache
