@@ -16,6 +16,7 @@ from soliton.envs.latency import LatencyConfig, SimulatedLatency
 from soliton.errors import ConfigError
 from soliton.models.character_tokenizer import character_tokenizer
 from soliton.models.load import load_causal_lm, new_causal_lm
+from soliton.models.support import refuse_unsupported
 from soliton.models.tiny import tiny_qwen3_config, tiny_qwen3_moe_config
 from soliton.prompts.stream import PromptStream
 from soliton.rollout.renderer import Renderer
@@ -26,6 +27,7 @@ Tokenizer = Any
 """A Hugging Face tokenizer; transformers types its methods as unions over all that any tokenizer can do."""
 EnvironmentFactory = Callable[[Clock, int], Environment]
 """Makes the environment of one episode from its clock and seed."""
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,13 @@ class Setup:
 def make_setup(config: RunConfig, model_folder: Path | None) -> Setup:
     """Tokenizer, renderer and prompts; the tokenizer comes from `model_folder` if the model does."""
     tokenizer: Tokenizer = character_tokenizer() if model_folder is None else _load_tokenizer(model_folder)
+    renderer = _renderer(tokenizer, model_folder)
+    if model_folder is not None:
+        num_token_ids = max(tokenizer.get_vocab().values()) + 1
+        refuse_unsupported(model_folder, num_token_ids=num_token_ids, max_tokens=config.limits.max_tokens)
     task = find_task(config.env.name, config.env.prompts)
     prompts = task.make_prompts(seed=stable_seed(config.seed, "prompts"), num_prompts=config.env.num_prompts)
-    return Setup(config=config, task=task, tokenizer=tokenizer, renderer=Renderer(tokenizer), prompts=prompts)
+    return Setup(config=config, task=task, tokenizer=tokenizer, renderer=renderer, prompts=prompts)
 
 
 def initial_model(config: RunConfig, setup: Setup, model_folder: Path | None) -> PreTrainedModel:
@@ -121,11 +127,26 @@ def initial_critic_folder(config: RunConfig) -> Path | None:
     return None
 
 
+def _renderer(tokenizer: Tokenizer, folder: Path | None) -> Renderer:
+    try:
+        return Renderer(tokenizer)
+    except ConfigError as error:
+        raise ConfigError(f"{folder}: {error}; it is in chat_template.jinja or tokenizer_config.json") from error
+
+
 def _load_tokenizer(folder: Path) -> Tokenizer:
+    if not any((folder / name).exists() for name in TOKENIZER_FILES):
+        raise ConfigError(
+            f"{folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)}); save the model's own into it: "
+            "tokenizer.save_pretrained(folder)"
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder}: no tokenizer can be loaded from it: {error}") from error
+    except Exception as error:  # its parts raise whatever they like
+        raise ConfigError(f"{folder}: its tokenizer cannot be loaded: {type(error).__name__}: {error}") from error
     if tokenizer.chat_template is None:
-        raise ConfigError(f"{folder}: the tokenizer has no chat template; save one with it, prompts are rendered by it")
+        raise ConfigError(
+            f"{folder}: the tokenizer has no chat template, and prompts are rendered by it; set "
+            "tokenizer.chat_template (ChatML is a good one for a base model) and save it again"
+        )
     return tokenizer
