@@ -183,12 +183,27 @@ _ROWS = (
     Metric("time/clock_s", "s", "the run's clock since training began; virtual under the inline runtime", "grows"),
 )
 
+_SIDE_ROWS = tuple(
+    Metric(
+        f"trust_mask/share_{side}_{sign}",
+        "share",
+        f"action tokens at or {word} the {bound} bound of the band with a {sign} advantage, of all action tokens",
+        healthy,
+    )
+    for side, word, bound, sign, healthy in (
+        ("high", "over", "upper", "positive", "< 0.05; moved as its advantage asks, far enough"),
+        ("high", "over", "upper", "negative", "near 0; moved against its advantage"),
+        ("low", "under", "lower", "positive", "near 0; moved against its advantage"),
+        ("low", "under", "lower", "negative", "< 0.05; moved as its advantage asks, far enough"),
+    )
+)
+
 _DROPPED_ROWS = tuple(
     Metric(f"ledger/dropped_{reason.value}", "attempts", f"attempts dropped with reason {reason.value}", "rare")
     for reason in DropReason
 )
 
-METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_ROWS, *_DROPPED_ROWS)}
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_ROWS, *_SIDE_ROWS, *_DROPPED_ROWS)}
 """Name -> row, in the order of the table."""
 
 

@@ -35,6 +35,7 @@ from soliton.learner.step_metrics import (
     batch_metrics,
     critic_metrics,
     group_metrics,
+    sides_by_sign,
     staleness_of,
 )
 from soliton.learner.step_record import StepRecord, Watch
@@ -170,6 +171,7 @@ class Learner:
         done = self.actor.update(step.batch, step.advantages)
         step.policy_logprobs = done.logprobs
         step.metrics |= actor_metrics(step.batch, done)
+        step.metrics |= sides_by_sign(step.batch, done.logprobs, step.advantages, self.method.band)
         self._no_signal_in_a_row = 0 if done.moved else self._no_signal_in_a_row + 1
         self.no_signal_steps += not done.moved
         if self._no_signal_in_a_row >= self.config.max_no_signal_steps:

@@ -16,6 +16,7 @@ from soliton.learner.actor import ActorPass
 from soliton.learner.critic import CriticPass
 from soliton.learner.packing import Batch
 from soliton.losses import explained_variance
+from soliton.losses.band import split_by_band, sums
 from soliton.store.store import BatchItem
 from soliton.types import Status, Trajectory
 
@@ -78,6 +79,23 @@ def critic_metrics(batch: Batch, first: CriticPass) -> Metrics:
         **({} if math.isnan(explained) else {"critic/explained_var": explained}),  # undefined is absent, never 0
         "critic/value_mean": float(first.values[batch.action_mask].double().mean()),
     }
+
+
+def sides_by_sign(batch: Batch, policy_logprobs: Tensor, advantages: Tensor, band: tuple[float, float]) -> Metrics:
+    """Action tokens outside the band by side and sign of their advantage, each as a share of all action tokens.
+
+    A token over the band with a positive advantage, or under it with a negative one, has already moved the way that
+    its advantage asks for; the other two are moving against it. Tokens without an advantage are in neither.
+    """
+    low, high = band
+    split = split_by_band(policy_logprobs, batch.rollout_logprobs, batch.action_mask, low, high)
+    counts = sums(
+        high_positive=split.high & (advantages > 0),
+        high_negative=split.high & (advantages < 0),
+        low_positive=split.low & (advantages > 0),
+        low_negative=split.low & (advantages < 0),
+    )
+    return {f"trust_mask/share_{name}": count / batch.num_action_tokens for name, count in counts.items()}
 
 
 def actor_metrics(batch: Batch, actor: ActorPass) -> Metrics:

@@ -1,4 +1,4 @@
-"""The live view on a terminal: stages with their bars, the numbers that matter, the curve of the reward.
+"""The live view on a terminal: stages with their bars, the numbers that matter and their curves, who waits, alarms.
 
 It redraws at most `FRAMES_PER_S` times a second and only when told something: no thread competes with the run for
 the two cores of a laptop. It fits into 80 columns.
@@ -17,15 +17,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from soliton.report.view import SHOWN_METRICS, Now, RunProgress, StageProgress, duration, number
+from soliton.report.view import SHOWN_METRICS, Now, RunProgress, StageProgress, duration, number, waits_text
 
 FRAMES_PER_S = 4.0
 MESSAGES_SHOWN = 4
-CURVE_WIDTH = 48
+CURVE_WIDTH = 40
 BAR_WIDTH = 22
 BLOCKS = "▁▂▃▄▅▆▇█"
-CURVES = ("reward", "pass@1", "loss")
-"""Labels that may be drawn as a curve; the first with two points is."""
+CURVES = ("reward", "pass@1", "trust-mask share", "EV", "entropy", "loss")
+"""Labels that are drawn as a curve once they have two points, at most `CURVES_SHOWN` of them."""
+CURVES_SHOWN = 4
 
 
 class RichView:
@@ -130,19 +131,22 @@ def _numbers(stage: StageProgress) -> list[RenderableType]:
     table = Table.grid(padding=(0, 3))
     for row in range(0, len(cells), 3):
         table.add_row(*cells[row : row + 3])
-    curve = _curve(stage)
-    return [table, curve] if curve is not None else [table]
+    if waits := waits_text(stage):
+        waiting = Text.assemble(("waiting ", "dim"), (waits, "bold"), no_wrap=True, overflow="ellipsis")
+        return [table, waiting, _curves(stage)]
+    return [table, _curves(stage)]
 
 
-def _curve(stage: StageProgress) -> Text | None:
+def _curves(stage: StageProgress) -> Table:
+    table = Table.grid(padding=(0, 1))
     for label in CURVES:
         shown = stage.shown(label)
-        points = stage.history.get(shown[0], ()) if shown is not None else ()
-        if len(points) > 1:
-            line = sparkline(list(points), CURVE_WIDTH)
+        points = list(stage.history.get(shown[0], ())) if shown is not None else []
+        if len(points) > 1 and table.row_count < CURVES_SHOWN:
             ends = f"{number(min(points), label)} .. {number(max(points), label)}"
-            return Text.assemble((f"{label} ", "dim"), (line, "cyan"), (f" {ends}", "dim"))
-    return None
+            line = Text(sparkline(points, CURVE_WIDTH), style="cyan", no_wrap=True)
+            table.add_row(Text(label, style="dim", no_wrap=True), line, Text(ends, style="dim", no_wrap=True))
+    return table
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import IO
 
-from soliton.report.view import SHOWN_METRICS, Now, RunProgress, StageProgress, duration, number
+from soliton.report.view import SHOWN_METRICS, Now, RunProgress, StageProgress, duration, number, waits_text
 
 LINE_EVERY_S = 2.0
 
@@ -77,6 +77,8 @@ def _progress_line(stage: StageProgress, now_s: float) -> str:
         shown = stage.shown(label)
         if shown is not None:
             parts.append(f"{label} {number(shown[1], label)}")
+    if waits := waits_text(stage):
+        parts.append(f"waiting: {waits}")
     left = stage.time_left_s(now_s)
     if left is not None:
         parts.append(f"{duration(left)} left")

@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Protocol
 
 Now = Callable[[], float]
@@ -30,6 +31,15 @@ SHOWN_METRICS = {
     "loss": ("sft/loss", "value_pretraining/loss"),
 }
 """Label -> metric names (`soliton.metrics`); the first one that has been reported in the current stage is shown."""
+
+
+WAITS = {
+    "learner": ("wait/batch_s", "wait/hold_s"),
+    "rollouts": ("wait/admission_s",),
+}
+"""Who waits -> counters of the clock's seconds in which it did."""
+WAIT_WINDOW = 16
+"""Steps over which waiting is looked at."""
 
 
 class RunView(Protocol):
@@ -104,6 +114,19 @@ class StageProgress:
         waited_s = now_s - self.pace[-1][0]
         return max(0.0, (self.total - self.step) * per_step_s - waited_s)
 
+    def waits(self) -> dict[str, float]:
+        """Who waits -> share of the clock's time in the latest steps; {} while nothing can be said."""
+        passed = self._grown("time/clock_s")
+        if passed <= 0:
+            return {}
+        counted = {who: [name for name in names if name in self.history] for who, names in WAITS.items()}
+        return {who: min(1.0, sum(map(self._grown, names)) / passed) for who, names in counted.items() if names}
+
+    def _grown(self, name: str) -> float:
+        """How much a counter, which begins again at 0 when its process does, grew in the latest steps."""
+        points = list(self.history.get(name, ()))[-WAIT_WINDOW:]
+        return sum(b - a if b >= a else b for a, b in pairwise(points))
+
     def shown(self, label: str) -> tuple[str, float] | None:
         """(metric name, newest value) behind a label of `SHOWN_METRICS`, if it has been reported."""
         for name in SHOWN_METRICS[label]:
@@ -149,6 +172,11 @@ def duration(seconds: float | None) -> str:
     whole = max(0, round(seconds))
     hours, minutes = divmod(whole // 60, 60)
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def waits_text(stage: StageProgress) -> str:
+    """`learner 52 %  rollouts 3 %`; "" while nothing can be said."""
+    return "  ".join(f"{who} {100 * share:.0f} %" for who, share in stage.waits().items())
 
 
 def number(value: float, label: str = "") -> str:

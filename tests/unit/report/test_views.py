@@ -184,3 +184,47 @@ def test_a_sparkline_shows_the_shape():
 )
 def test_durations_read_like_a_clock(seconds: float | None, text: str):
     assert duration(seconds) == text
+
+
+def waiting_stage() -> StageProgress:
+    """Ten steps of two seconds: the learner waits for half of each, rollouts for a tenth."""
+    stage = StageProgress(name="train", total=20, started_s=0.0)
+    for step in range(1, 11):
+        waits = {"wait/batch_s": 0.9 * step, "wait/hold_s": 0.1 * step, "wait/admission_s": 0.2 * step}
+        stage.update(step, {"time/clock_s": 2.0 * step, "actor/entropy": 0.5 - step / 100, **waits}, float(step))
+    return stage
+
+
+def test_who_waits_is_a_share_of_the_latest_steps():
+    stage = waiting_stage()
+    assert stage.waits() == pytest.approx({"learner": 0.5, "rollouts": 0.1})
+    stage.update(11, {"time/clock_s": 22.0, "wait/batch_s": 0.5, "wait/hold_s": 0.0, "wait/admission_s": 0.0}, 11.0)
+    assert stage.waits() == pytest.approx({"learner": 9.5 / 20, "rollouts": 1.8 / 20})  # its counters began again
+    assert StageProgress(name="sft", total=1, started_s=0.0).waits() == {}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_view_draws_the_key_curves_and_says_who_waits(width: int):
+    console, time = terminal(width), ScriptedTime()
+    view = RichView(console, time)
+    view.stage("train", 20)
+    for step in range(1, 21):
+        time.now_s += 1.0
+        metrics = {"reward/mean": step / 20, "critic/explained_var": 0.1, "trust_mask/share": 0.01 * (step % 3)}
+        view.update(step, {**metrics, "time/clock_s": 1.0 * step, "wait/batch_s": 0.25 * step})
+    view.finish("done")
+    last_frame = text_of(console).rsplit("soliton", 1)[1]
+    assert "waiting learner 25 %" in last_frame
+    lines = [line for line in last_frame.splitlines() if "▁" in line or "▅" in line]
+    assert [line.split()[1] for line in lines] == ["reward", "trust-mask", "EV"]
+    assert all(len(line) <= width for line in last_frame.splitlines())
+
+
+def test_the_plain_view_says_who_waits():
+    out, time = io.StringIO(), ScriptedTime()
+    view = PlainView(out, time)
+    view.stage("train", 100)
+    for step in range(1, 4):
+        time.now_s += 3.0
+        view.update(step, {"reward/mean": 0.5, "time/clock_s": 3.0 * step, "wait/admission_s": 1.5 * step})
+    assert "waiting: rollouts 50 %" in out.getvalue()
