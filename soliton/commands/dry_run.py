@@ -96,17 +96,19 @@ def _needs(estimate: Estimate | None) -> list[str]:
     if estimate is None:
         return ["unknown: the model's folder is absent or its config.json is of an unknown kind"]
     size = f"{estimate.parameters / 1e9:.1f}B" if estimate.parameters >= 1e9 else f"{estimate.parameters / 1e6:.2f}M"
-    lines = [
+    if estimate.minutes is None:
+        return [
+            f"policy: about {size} parameters; memory: see hardware; disk: about {estimate.disk_gb:.0f} GB",
+            "time: no estimate: nothing of this size has been measured with this version",
+        ]
+    stages = ", ".join(f"{stage} {minutes:g}" for stage, minutes in estimate.minutes.items())
+    return [
         f"policy: about {size} parameters",
         f"memory: about {estimate.memory_gb:g} GB in all processes, {estimate.learner_gb:g} GB of it in the learner; "
         f"disk: about {estimate.disk_gb:g} GB",
+        f"time: about {sum(estimate.minutes.values()):.1f} minutes ({stages})",
+        f"these are rough: {estimate.basis}",
     ]
-    if estimate.minutes is None:
-        lines.append("time: no estimate: nothing of this size has been measured with this version")
-    else:
-        stages = ", ".join(f"{stage} {minutes:g}" for stage, minutes in estimate.minutes.items())
-        lines.append(f"time: about {sum(estimate.minutes.values()):.1f} minutes ({stages})")
-    return [*lines, f"these are rough: {estimate.basis}"]
 
 
 def _section(out: Console, title: str, lines: list[str], colour: str = "") -> None:

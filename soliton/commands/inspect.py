@@ -149,9 +149,12 @@ def _table(tokens: Tokens) -> Any:
         "advantage": tokens.advantages,
     }
     known = {name: array for name, array in columns.items() if array is not None and len(array)}
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("", "token", "role", "version", *known, "reward"):
-        table.add_column(name, justify="left" if name in ("token", "role") else "right")
+        words = name in ("token", "role")
+        table.add_column(
+            name, justify="left" if words else "right", no_wrap=True, min_width=None if words else len(name)
+        )
     for i, piece in enumerate(tokens.pieces):
         role = int(tokens.roles[i])
         numbers = [f"{array[i]:.3f}" if role == 2 and array[i] == array[i] else "" for array in known.values()]

@@ -138,11 +138,13 @@ def _processes(config: RunConfig) -> list[str]:
     workers = config.local.workers
     each = math.ceil(config.rollout.max_in_flight / workers)
     port = "a free port" if config.local.port == 0 else f"port {config.local.port}"
+    engine = f"an engine of {config.engine.num_slots} slots"
+    if config.engine.kind != "embedded":
+        engine = f"{config.engine.kind} on {config.hardware.engine_gpus} GPUs between them"
     return [
         f"controller: the store and its hub on {config.local.host}, {port}",
         "learner",
-        f"{_count(workers, 'rollout worker')}, each with an engine of {config.engine.num_slots} slots "
-        f"and {each} episodes in flight",
+        f"{_count(workers, 'rollout worker')}, {each} episodes in flight each, with {engine}",
         "evaluator",
     ]
 
