@@ -59,8 +59,11 @@ class SamplingTable(Table):
     """How rollouts sample. Training needs the plain distribution at a temperature (top_p = 1, top_k = 0)."""
 
     temperature: float = Field(default=1.0, gt=0)
+    """Logits are divided by it; the learner's log-probs are of the same distribution. The paper uses 1."""
     top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus mass; 1 keeps everything. Below 1 for evaluation alone."""
     top_k: int = Field(default=0, ge=0)
+    """Likeliest tokens kept; 0 keeps all. Above 0 for evaluation alone."""
 
     def record(self) -> Sampling:
         """The record that requests and trajectories carry."""
