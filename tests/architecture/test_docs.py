@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from soliton.metrics import METRICS
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "recipes").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -137,3 +139,14 @@ def test_no_fault_is_listed_twice_and_they_are_in_order():
     ids = [row[0] for row in table_rows("docs/faults.md") if FAULT_ID.fullmatch(row[0])]
     assert ids == sorted(set(ids), key=lambda fault: (fault[0], int(fault[1:])))
     assert len(ids) > 90
+
+
+def test_what_to_watch_has_one_row_per_metric_and_says_what_the_table_says():
+    rows = table_rows("docs/guides/what-to-watch.md")
+    assert [row[:3] for row in rows] == [[m.name, m.unit, m.healthy] for m in METRICS.values()]
+    for (name, _, _, flag, action), metric in zip(rows, METRICS.values(), strict=True):
+        assert flag, name
+        assert action, name
+        limits = [limit for limit in (metric.above, metric.below) if limit is not None]
+        assert all(f"{limit:g}" in flag.replace("0.10", "0.1") for limit in limits), name
+        assert bool(limits) == ("(alarm)" in flag), name
