@@ -64,19 +64,22 @@ def inspect(
         filters = Filters(min_reward, max_reward, min_staleness, max_staleness, status, reason, draw)
         summary = read_summary(run)
         try:
-            found = list(trajectories(folder, filters))
+            shown, matching = [], 0
+            for seen in trajectories(folder, filters):
+                matching += 1
+                if not limit or matching <= limit:
+                    shown.append(seen)
         except ConfigError as error:  # an inline run without examples still has a summary
             if filters != Filters():
                 raise
-            found, nothing = [], str(error)
+            found = str(error)
         else:
-            nothing = f"{len(found)} trajectories match"
-        shown = found[:limit] if limit else found
+            found = f"{matching} trajectories match"
         if as_json:
             lines = dict(overview(folder, summary))
-            print_json({"overview": lines, "matching": len(found), "trajectories": [_plain(seen) for seen in shown]})
+            print_json({"overview": lines, "matching": matching, "trajectories": [_plain(seen) for seen in shown]})
             return
-        _print(console(), overview(folder, summary), nothing, shown, tokens)
+        _print(console(), overview(folder, summary), found, shown, tokens)
 
 
 def _print(out: Console, lines: list[tuple[str, str]], found: str, shown: list[Seen], tokens: bool) -> None:
@@ -167,7 +170,7 @@ def _table(tokens: Tokens) -> Any:
 
 def _plain(seen: Seen) -> dict[str, Any]:
     tokens = seen.tokens
-    data: dict[str, Any] = {key: value for key, value in vars(seen).items() if key != "tokens"}
+    data: dict[str, Any] = {key: value for key, value in vars(seen).items() if key != "read_tokens"}
     if tokens is None:
         return {**data, "tokens": None}
     columns = {

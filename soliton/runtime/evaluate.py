@@ -84,12 +84,14 @@ def evaluate(target: Target, runs: int, on_done: Callable[[int, float], None]) -
         on_done: called with the number of finished rollouts and the reward of the last one.
     """
     import torch
+    from transformers.utils.logging import disable_progress_bar
 
     from soliton.evals.evaluation import evaluation_of
     from soliton.runtime.collect import collect
     from soliton.runtime.setup import initial_model, make_setup
 
     torch.set_num_threads(1)  # as a run does: the same results
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # the view shows progress
     setup = make_setup(target.config, target.model)
     model = initial_model(target.config, setup, target.model)
     settings = target.config.eval

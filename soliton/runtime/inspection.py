@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from soliton.errors import ConfigError, RunError
 from soliton.learner.examples import Example, StepExamples, read_examples
 from soliton.runtime.run_folder import START_MODEL, RunFolder
 from soliton.store.history import StoredAttempt, stored_attempts
-from soliton.types import Role
+from soliton.types import Role, Trajectory
 
 FloatArray = NDArray[np.float32]
 
@@ -37,7 +38,7 @@ class Seen:
         versions: oldest and newest among its sampled tokens.
         num_actions: sampled tokens.
         why: what it was recorded for, if it was.
-        tokens: None if nothing of it is stored.
+        read_tokens: makes `tokens`, which takes longer than the rest; None if nothing of it is stored.
     """
 
     attempt: str
@@ -51,7 +52,12 @@ class Seen:
     versions: tuple[int, int] | None
     num_actions: int
     why: tuple[str, ...]
-    tokens: Tokens | None
+    read_tokens: Callable[[], Tokens] | None
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """Its tokens; None if nothing of it is stored."""
+        return None if self.read_tokens is None else self.read_tokens()
 
 
 @dataclass(frozen=True)
@@ -177,19 +183,11 @@ def _of_store(
     trajectory, name = stored.trajectory, str(stored.attempt)
     example = recorded.get(name)
     actions = trajectory is not None and trajectory.num_action_tokens > 0
-    tokens = None
+    read_tokens = None
     if example is not None and stored.state == "trained":
-        tokens = _tokens_of(*example)
+        read_tokens = partial(_tokens_of, *example)
     elif trajectory is not None:
-        rewards = np.zeros(len(trajectory.token_ids), dtype=np.float32)
-        np.add.at(rewards, trajectory.reward_positions, trajectory.reward_values)
-        tokens = Tokens(
-            pieces=pieces(trajectory.token_ids),
-            roles=trajectory.roles,
-            versions=trajectory.versions,
-            rollout_logprobs=trajectory.rollout_logprobs,
-            rewards=rewards,
-        )
+        read_tokens = partial(_tokens_of_trajectory, trajectory, pieces)
     failed = trajectory is None or trajectory.status.value == "failed"
     return Seen(
         attempt=name,
@@ -203,7 +201,19 @@ def _of_store(
         versions=(trajectory.oldest_version, trajectory.newest_version) if trajectory is not None and actions else None,
         num_actions=0 if trajectory is None else trajectory.num_action_tokens,
         why=example[0].why if example is not None and stored.state == "trained" else (),
-        tokens=tokens,
+        read_tokens=read_tokens,
+    )
+
+
+def _tokens_of_trajectory(trajectory: Trajectory, pieces: Callable[[NDArray[np.int32]], list[str]]) -> Tokens:
+    rewards = np.zeros(len(trajectory.token_ids), dtype=np.float32)
+    np.add.at(rewards, trajectory.reward_positions, trajectory.reward_values)
+    return Tokens(
+        pieces=pieces(trajectory.token_ids),
+        roles=trajectory.roles,
+        versions=trajectory.versions,
+        rollout_logprobs=trajectory.rollout_logprobs,
+        rewards=rewards,
     )
 
 
@@ -222,7 +232,7 @@ def _of_example(example: Example, step: StepExamples) -> Seen:
         versions=(int(sampled.min()), int(sampled.max())) if len(sampled) else None,
         num_actions=len(sampled),
         why=example.why,
-        tokens=tokens,
+        read_tokens=lambda: tokens,
     )
 
 
