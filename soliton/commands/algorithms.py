@@ -17,8 +17,21 @@ if TYPE_CHECKING:
     from soliton.algorithms.options import MethodOptions
     from soliton.learner.method import Method
 
+
+def complete_preset(incomplete: str) -> list[str]:
+    """Presets that begin so, for the shell."""
+    from typing import get_args
+
+    from soliton.algorithms.options import AlgorithmName
+
+    return [name for name in get_args(AlgorithmName) if name.startswith(incomplete)]
+
+
 Name = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="A preset; without it, all of them.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="[NAME]", help="A preset; without it, all of them.", show_default=False, autocompletion=complete_preset
+    ),
 ]
 REFERENCE = "sao"
 

@@ -8,10 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
+
+def complete_key(incomplete: str) -> list[str]:
+    """Keys of a recipe that begin so, for the shell."""
+    from soliton.config.keys import all_keys
+
+    return [f"{key}=" for key in all_keys() if key.startswith(incomplete)]
+
+
 Recipe = Annotated[Path, typer.Argument(metavar="RECIPE.toml", help="The experiment: one TOML file (see recipes/).")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY.PATH=VALUE", help="Change keys of the recipe, e.g. train.steps=20 seed=3."),
+    typer.Argument(
+        metavar="KEY.PATH=VALUE",
+        help="Change keys of the recipe, e.g. train.steps=20 seed=3.",
+        autocompletion=complete_key,
+    ),
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print alarms and the result, nothing else.")]
