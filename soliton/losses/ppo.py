@@ -1,7 +1,7 @@
-"""The clipped surrogate of PPO, used by GRPO and VAPO.
+"""The clipped surrogate of PPO, for one ratio.
 
-Owns: one loss. Does not know: how the proximal log-probs were made. With one update per batch they are
-`policy_logprobs.detach()`, so the ratio is 1 and clipping never sees the real lag: `band_metrics` does.
+Owns: one loss and the metrics of every clipped one. Does not know: how the proximal log-probs were made. Where they are
+`policy_logprobs.detach()` (GRPO, VAPO) the ratio is 1 and clipping never sees the real lag: `band_metrics` does.
 Guarantees: a masked token has a gradient of exactly 0; nothing overflows.
 """
 
@@ -12,9 +12,10 @@ import math
 import torch
 from torch import Tensor
 
-from soliton.losses.band import MAX_LOG_RATIO, sums
-from soliton.losses.reduction import at_least_float32, bool_mask, check_packed, denominator, refuse
+from soliton.losses.band import sums
+from soliton.losses.reduction import denominator
 from soliton.losses.result import LossResult
+from soliton.losses.surrogate import CheckedInputs, Surrogate, checked_inputs, clipped_surrogate
 
 
 def ppo_clip_loss(
@@ -55,38 +56,24 @@ def ppo_clip_loss(
         ValueError: shapes differ, a log-prob that is NaN or an advantage that is not finite on an action token
             (named), a bad clip, or a global count below this call's own.
     """
-    check_packed(
-        policy_logprobs=policy_logprobs,
-        proximal_logprobs=proximal_logprobs,
-        advantages=advantages,
-        action_mask=action_mask,
-        trusted=action_mask if trusted is None else trusted,
-    )
     if not (0 <= clip_low <= 1 and 0 <= clip_high < math.inf):
         raise ValueError(f"clip_low must be in [0, 1] and clip_high finite >= 0, got {clip_low} and {clip_high}")
-    mask = bool_mask(action_mask)
-    trust = mask if trusted is None else mask & bool_mask(trusted, "trusted")
-    policy, proximal = at_least_float32(policy_logprobs), at_least_float32(proximal_logprobs.detach())
-    allowed = "an action token has a log-prob; NaN (absent) is allowed off the action mask only"
-    refuse(policy, policy.isnan() & mask, "policy_logprobs", allowed)
-    refuse(proximal, proximal.isnan() & mask, "proximal_logprobs", allowed)
-    refuse(advantages, mask & ~advantages.isfinite(), "advantages", "an action token has a finite advantage")
+    inputs = checked_inputs(policy_logprobs, advantages, action_mask, trusted, proximal_logprobs=proximal_logprobs)
+    surrogate = clipped_surrogate(inputs, proximal_logprobs, 1.0 - clip_low, 1.0 + clip_high)
+    return surrogate_loss(inputs, surrogate, num_action_tokens)
 
-    difference = policy - proximal
-    used = trust & difference.isfinite()
-    ratio = torch.where(used, difference, 0.0).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-    advantage = torch.where(used, at_least_float32(advantages.detach()), 0.0)
-    clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
-    per_token = -torch.minimum(ratio * advantage, clipped * advantage)
-    loss = per_token.sum() / denominator(mask, num_action_tokens)
+
+def surrogate_loss(inputs: CheckedInputs, surrogate: Surrogate, num_action_tokens: int | None) -> LossResult:
+    """Minus the mean of a surrogate over the action tokens of the whole batch, with the metrics of `ppo_clip_loss`."""
+    per_token = -surrogate.per_token
     metrics = sums(
-        tokens=mask,
-        clipped_low=used & (advantage < 0) & (ratio < 1.0 - clip_low),
-        clipped_high=used & (advantage > 0) & (ratio > 1.0 + clip_high),
-        untrusted=mask & ~trust,
-        undefined=trust & ~used,
-        proximal_ratio_sum=torch.where(used, ratio, 0.0),
-        advantage_sum=advantage,
+        tokens=inputs.mask,
+        clipped_low=surrogate.clipped_low,
+        clipped_high=surrogate.clipped_high,
+        untrusted=inputs.mask & ~inputs.trust,
+        undefined=inputs.trust & ~surrogate.used,
+        proximal_ratio_sum=torch.where(surrogate.used, surrogate.ratio, 0.0),
+        advantage_sum=surrogate.advantage,
         loss_sum=per_token,
     )
-    return LossResult(loss, metrics)
+    return LossResult(per_token.sum() / denominator(inputs.mask, num_action_tokens), metrics)
