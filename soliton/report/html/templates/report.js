@@ -216,7 +216,7 @@
   };
   const facts = (i) => {
     const e = example(), action = e.roles[i] === "2", ratio = action ? ratioOf(e, i) : null;
-    const side = action && e.sides ? { "0": "inside", "+": "over: not trained on", "-": "under: not trained on" }[e.sides[i]] : "—";
+    const side = action && e.sides ? { "0": "inside", "+": "over", "-": "under" }[e.sides[i]] : "—";
     const position = e.cut_at !== null && i >= e.cut_at ? i + e.tokens - e.pieces.length : i;
     const of = (column) => (action && column ? number(column[i]) : "—");
     const [low, high] = steps[state.step].band;
