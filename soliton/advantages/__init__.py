@@ -1,7 +1,21 @@
-"""Advantages: pure functions from rewards and values to one number per action token."""
+"""Advantages: pure functions over packed 1-D tensors, one entry per token, and baselines learned across steps."""
 
 from soliton.advantages.adaptive_lambda import length_adaptive_lambda
 from soliton.advantages.gae import skip_observation_gae
 from soliton.advantages.group import group_advantages
+from soliton.advantages.leave_one_out import leave_one_out_advantages
+from soliton.advantages.naive import naive_gae
+from soliton.advantages.turns import last_tokens_of_turns, turn_counts, turn_gae
+from soliton.advantages.vtrace import vtrace
 
-__all__ = ["group_advantages", "length_adaptive_lambda", "skip_observation_gae"]
+__all__ = [
+    "group_advantages",
+    "last_tokens_of_turns",
+    "leave_one_out_advantages",
+    "length_adaptive_lambda",
+    "naive_gae",
+    "skip_observation_gae",
+    "turn_counts",
+    "turn_gae",
+    "vtrace",
+]
