@@ -134,7 +134,8 @@ def test_the_installed_package_takes_rows_offline_and_goes_on_with_its_run(name:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     memory: dict[str, str] = {}
     for step in (1, 2):
         tracker = open_tracker(name, run_of(tmp_path / name), memory)
