@@ -122,7 +122,7 @@ def _run_logged(config: RunConfig, folder: RunFolder, view: RunView) -> int:
         write_unfinished("stopped", str(error))
         raise
     except (KeyboardInterrupt, Interrupted) as error:
-        view.note(f"interrupted; go on with `soliton train {folder.config} --resume {folder.path}`")
+        view.note(f"interrupted; go on with `soliton train --resume {folder.path}`")
         if isinstance(error, Terminated):
             write_unfinished("interrupted", "SIGTERM")
             raise Interrupted("SIGTERM", EXIT_TERMINATED) from None
