@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 GROUP_ALGORITHMS: dict[str, int] = {"grpo": 8, "grpo-dis": 8}
 """Preset group sizes, needed here to check the batch size without building the method."""
 
+PRESET_CRITICS: dict[str, tuple[int, str]] = {"sao": (2, "mlp"), "vapo": (1, "all")}
+"""Presets with a critic: updates per actor update, and what trains in it; for plans made without building the method
+(a test compares it with the methods)."""
 
 CRITIC_KEYS = (
     "gamma",

@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from soliton.config import GROUP_ALGORITHMS, RunConfig
+from soliton.config import PRESET_CRITICS, RunConfig
 from soliton.errors import ConfigError
 from soliton.parameter_names import unmatched_kinds
 from soliton.runtime.model_shape import shape_of
@@ -152,9 +152,9 @@ def _model_folder(config: RunConfig, folder: Path) -> list[str]:
 
 def _trained_part(config: RunConfig, folder: Path) -> list[str]:
     """Whether what shall train in the critic exists in a model of these names."""
-    if config.algorithm in GROUP_ALGORITHMS or "train" not in config.stages:
+    if config.algorithm not in PRESET_CRITICS or "train" not in config.stages:
         return []
-    trainable = config.method.critic_trainable or ("all" if config.algorithm == "vapo" else "mlp")
+    trainable = config.method.critic_trainable or PRESET_CRITICS[config.algorithm][1]
     names = parameter_names(folder)
     unmatched = unmatched_kinds([*names, "value_head.weight"], trainable, config.method.train_router)
     if not names or not unmatched:

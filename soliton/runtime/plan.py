@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from soliton.config import GROUP_ALGORITHMS, RunConfig
+from soliton.config import PRESET_CRITICS, RunConfig
 from soliton.runtime.model_shape import ModelShape, shape_of
 from soliton.runtime.obstacles import initial_folder, missing_here, not_supported
 
@@ -102,11 +102,13 @@ def plan_of(config: RunConfig, *, resumed: bool) -> Plan:
 
 def has_critic(config: RunConfig) -> bool:
     """Whether the preset trains one."""
-    return config.algorithm not in GROUP_ALGORITHMS
+    return config.algorithm in PRESET_CRITICS
 
 
 def _critic_updates(config: RunConfig) -> int:
-    return (config.method.critic_updates or (2 if config.algorithm == "sao" else 1)) if has_critic(config) else 0
+    if not has_critic(config):
+        return 0
+    return config.method.critic_updates or PRESET_CRITICS[config.algorithm][0]
 
 
 def _count(number: int, what: str) -> str:
