@@ -6,6 +6,7 @@ imported and before anything is written.
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import json
 import sys
@@ -16,6 +17,7 @@ from soliton.errors import ConfigError
 from soliton.parameter_names import unmatched_kinds
 from soliton.runtime.model_shape import shape_of
 from soliton.runtime.run_folder import RunFolder
+from soliton.runtime.task import BUILT_IN
 
 PLANNED_ENVIRONMENTS = {
     "python_tool_math": "mathematics with a Python tool: needs a sandbox and the paper's data",
@@ -117,7 +119,7 @@ def _initial_run(config: RunConfig) -> list[str]:
 def _environment(config: RunConfig) -> list[str]:
     module, separator, _ = config.env.name.partition(":")
     if not separator:
-        return []
+        return _built_in(config.env.name)
     if "" not in sys.path:
         sys.path.append("")  # the working directory, as `python` itself has it
     try:
@@ -130,6 +132,17 @@ def _environment(config: RunConfig) -> list[str]:
             f"{module.replace('.', '/')}.py lies, or put that folder on PYTHONPATH"
         ]
     return []
+
+
+def _built_in(name: str) -> list[str]:
+    if name in BUILT_IN or name in PLANNED_ENVIRONMENTS:
+        return []
+    close = difflib.get_close_matches(name, list(BUILT_IN), n=1)
+    meant = f"; did you mean {close[0]!r}?" if close else ""
+    return [
+        f"env.name: got {name!r}; allowed are {', '.join(map(repr, BUILT_IN))}, and 'module:Class' or "
+        f"'module:reward_function' of your own{meant}"
+    ]
 
 
 def _model_folder(config: RunConfig, folder: Path) -> list[str]:

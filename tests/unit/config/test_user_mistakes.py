@@ -89,6 +89,12 @@ MISTAKES = [
     ("a run that is not there", BAND, ["init.run=no/such"], ["init.run: there is no folder no/such"]),
     ("an environment that is not there", BAND, ["env.name=nowhere:Class"], ["there is no module 'nowhere'"]),
     (
+        "a misspelt environment",
+        BAND,
+        ["env.name=calculater"],
+        ["env.name: got 'calculater'", "did you mean 'calculator'?"],
+    ),
+    (
         "more context than the model has",
         BAND,
         ["limits.max_tokens=5000"],
