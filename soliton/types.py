@@ -24,6 +24,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from soliton.awaited import AwaitedReward
+
 Int32Array = NDArray[np.int32]
 UInt8Array = NDArray[np.uint8]
 Float32Array = NDArray[np.float32]
@@ -91,6 +93,8 @@ class DropReason(enum.StrEnum):
     """Sampled by a version that is not an ancestor of the resumed checkpoint."""
     DAMAGED = "damaged"
     """Its stored bytes were no longer those that were written."""
+    REWARD_TIMEOUT = "reward_timeout"
+    """Its reward was to come from outside and had not come at its deadline."""
 
 
 RETRIED_REASONS = frozenset(DropReason) - {DropReason.GROUP_TOO_SMALL}
@@ -198,6 +202,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         sampling: how its tokens were drawn.
         sandbox: isolation level of the tools it ran ("none" if it ran no foreign code).
         info: numbers the environment reported, kept for metrics.
+        awaited: the reward that comes later, or has come; None if all of it was known when the episode ended.
 
     Raises:
         ValueError: any violation, with the token index and the value.
@@ -217,6 +222,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     sampling: Sampling = Sampling()
     sandbox: str = "none"
     info: dict[str, float] = {}
+    awaited: AwaitedReward | None = None
 
     def __post_init__(self) -> None:
         num_tokens = len(self.token_ids)
@@ -329,6 +335,8 @@ def _check_rewards(t: Trajectory) -> None:
             raise ValueError(f"reward_positions[{i}] = {position} is outside the {len(t.token_ids)} tokens")
     if t.status is Status.FAILED and len(t.reward_values):
         raise ValueError("a failed trajectory carries no reward: a failure of the world is a reason, never a reward")
+    if t.awaited is not None and t.status is Status.TRUNCATED:
+        raise ValueError("a truncated trajectory awaits no reward: only an episode that ended by itself may")
 
 
 class Publication(msgspec.Struct, frozen=True):

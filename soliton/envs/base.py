@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from soliton.awaited import AwaitedReward
 from soliton.envs.environment import Message, StepResult
 from soliton.errors import ConfigError
 from soliton.types import Prompt
@@ -72,6 +73,14 @@ class BaseEnvironment:
     def end(reward: float, **info: float) -> StepResult:
         """The task is over."""
         return StepResult(reward=reward, terminated=True, info=info)
+
+    @staticmethod
+    def end_later(
+        within_s: float, key: str = "", *, low: float | None = None, high: float | None = None, **info: float
+    ) -> StepResult:
+        """The task is over and its reward comes from outside, within so many seconds (`AwaitedReward`)."""
+        awaited = AwaitedReward(within_s=within_s, key=key, low=low, high=high)
+        return StepResult(terminated=True, info=info, awaited=awaited)
 
     async def reset(self, prompt: Prompt, seed: int) -> tuple[Message, ...]:
         """Start with `opening` as the user's message."""

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from soliton.awaited import AwaitedReward
 from soliton.types import Prompt
 
 
@@ -35,6 +36,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
         terminated: the task is over.
         truncated: the environment's own limit cut the episode.
         info: numbers for metrics.
+        awaited: the rest of the reward comes later, from outside; only when `terminated`.
     """
 
     messages: tuple[Message, ...] = ()
@@ -42,6 +44,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     terminated: bool = False
     truncated: bool = False
     info: dict[str, float] = {}
+    awaited: AwaitedReward | None = None
 
 
 class Environment(Protocol):

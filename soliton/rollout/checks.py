@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from soliton.awaited import AwaitedReward
 from soliton.engines.engine import Completion, GenerateRequest
 from soliton.envs.environment import Message, StepResult
 from soliton.errors import WorldError
@@ -82,12 +83,17 @@ def checked_step(result: object) -> StepResult:
         isinstance(name, str) and isinstance(value, Real) for name, value in result.info.items()
     ):
         raise WorldError(DropReason.ENV_ERROR, f"info must map names to numbers, got {_show(result.info)}")
+    if result.awaited is not None and not (isinstance(result.awaited, AwaitedReward) and result.terminated):
+        raise WorldError(
+            DropReason.ENV_ERROR, f"awaited must be an AwaitedReward of a terminated step, got {_show(result.awaited)}"
+        )
     return StepResult(
         messages=result.messages,
         reward=float(result.reward),
         terminated=result.terminated,
         truncated=result.truncated,
         info={name: float(value) for name, value in result.info.items()},
+        awaited=result.awaited,
     )
 
 

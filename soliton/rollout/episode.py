@@ -292,4 +292,5 @@ class Episode:
             ),
             sampling=self._sampling,
             info=state.info,
+            awaited=state.turns[-1].awaited if has_rewards and state.turns else None,
         )

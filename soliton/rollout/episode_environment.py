@@ -130,6 +130,7 @@ class EpisodeEnvironment:
             reward=result.reward,
             terminated=result.terminated,
             truncated=result.truncated,
+            awaited=result.awaited,
         )
         return turn, {**result.info, **counts}
 

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from soliton.awaited import AwaitedReward
 from soliton.engines.engine import Completion
 from soliton.envs.environment import Message
 from soliton.rollout.renderer import Rendered
@@ -29,7 +30,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         action: the text handed to the environment.
         began_s: clock time at which the step began; simulated latencies are measured from here.
-        messages, reward, terminated, truncated: the checked `StepResult`.
+        messages, reward, terminated, truncated, awaited: the checked `StepResult`.
     """
 
     action: str
@@ -38,6 +39,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     reward: float
     terminated: bool
     truncated: bool
+    awaited: AwaitedReward | None = None
 
 
 class Pending(msgspec.Struct, frozen=True):

@@ -72,6 +72,11 @@ async def _collect(
             )
             trajectory = await episode.run()
             await engine.release(str(lease.attempt))
+            if trajectory.awaited is not None:
+                raise RunError(
+                    f"prompt {prompt.id}: the episode ended with its reward awaited from outside, which only training "
+                    "can wait for; drop the stages value_pretraining and eval and set eval.every_steps = 0"
+                )
             if trajectory.status is not Status.FAILED:
                 on_done(trajectory)
                 return trajectory

@@ -61,6 +61,13 @@ class Failed(msgspec.Struct, frozen=True):
     committed_s: float
 
 
+class RewardAwaited(msgspec.Struct, frozen=True):
+    """Handed in, and still in flight: its reward is to come from outside."""
+
+    trajectory: Trajectory
+    committed_s: float
+
+
 class Superseded(msgspec.Struct, frozen=True):
     """In flight -> superseded: another attempt decided its sample."""
 
@@ -109,7 +116,19 @@ class Rewound(msgspec.Struct, frozen=True):
     version: int
 
 
-Change = Issued | Accepted | Failed | Superseded | Dropped | Trained | DrawMoved | Published | BatchFinished | Rewound
+Change = (
+    Issued
+    | RewardAwaited
+    | Accepted
+    | Failed
+    | Superseded
+    | Dropped
+    | Trained
+    | DrawMoved
+    | Published
+    | BatchFinished
+    | Rewound
+)
 
 
 def index_record(trajectory: Trajectory, committed_s: float) -> Queued:

@@ -1,4 +1,4 @@
-"""The hub: the five store calls over HTTP, for the processes of one run.
+"""The hub: the five store calls and rewards from outside over HTTP, for the processes of one run.
 
 Owns how much is read and how long anybody is kept waiting; `guard.py` decides who may call, `serving.py` listens. Does
 not know what the store decides, nor which role calls. Guarantees: a refused request has changed nothing; nothing is
@@ -25,6 +25,7 @@ from soliton.store.codec import decode_record
 from soliton.store.guard import Guard
 from soliton.store.limits import HubLimits
 from soliton.store.replies import answer, failure, http_failure
+from soliton.store.reward_routes import RewardedStore, RewardRoutes
 from soliton.store.store import CommitAck, Store
 from soliton.types import Lease, Trajectory
 
@@ -34,7 +35,7 @@ Body = TypeVar("Body")
 CLOSE = {"connection": "close"}
 
 
-class ServedStore(Store, Protocol):
+class ServedStore(Store, RewardedStore, Protocol):
     """A store as a hub needs it: one that never keeps a request waiting for room."""
 
     def must_wait(self, trajectory: Trajectory) -> bool:
@@ -56,6 +57,7 @@ def hub_app(store: ServedStore, *, token: str, run_id: str, limits: HubLimits | 
         raise ConfigError(f"token and run_id must not be empty, got {len(token)} characters and {run_id!r}")
     limits = limits or HubLimits()
     hub = Hub(store, limits)
+    rewards = RewardRoutes(store, hub.read_body, hub.retry_after)
     app = Starlette(
         routes=[
             Route(wire.LEASE, hub.lease, methods=["POST"]),
@@ -63,6 +65,8 @@ def hub_app(store: ServedStore, *, token: str, run_id: str, limits: HubLimits | 
             Route(wire.TAKE, hub.take, methods=["POST"]),
             Route(wire.FINISH_STEP, hub.finish_step, methods=["POST"]),
             Route(wire.STATUS, hub.status, methods=["GET"]),
+            Route(wire.REWARD, rewards.awaiting, methods=["GET"]),
+            Route(wire.REWARD, rewards.reward, methods=["POST"]),
         ],
         middleware=[Middleware(Guard, token=token, run_id=run_id, hosts=limits.hosts)],
         exception_handlers={
@@ -170,7 +174,14 @@ class Hub:
         return [wire.CommitAnswer(each.attempt, ack) for each, ack in zip(trajectories, acks, strict=True)]
 
     async def _read(self, request: Request, kind: type[Body]) -> Body:
-        """The body, read no further than the limit, as a valid `kind`."""
+        """The body as a valid `kind`."""
+        try:
+            return decode_record(await self.read_body(request), kind)
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from error
+
+    async def read_body(self, request: Request) -> bytes:
+        """The body, read no further than the limit."""
         limit, body = self._limits.max_body_bytes, bytearray()
         try:
             async with asyncio.timeout(self._limits.body_s):
@@ -180,10 +191,7 @@ class Hub:
                         raise HTTPException(413, f"more than {limit} bytes in one request; send less at once", CLOSE)
         except (TimeoutError, ClientDisconnect) as error:
             raise HTTPException(408, f"no whole body within {self._limits.body_s:g} s", CLOSE) from error
-        try:
-            return decode_record(bytes(body), kind)
-        except ValueError as error:
-            raise HTTPException(400, str(error)) from error
+        return bytes(body)
 
     async def _wait(self, request: Request, task: asyncio.Task[Result], wait_s: float) -> Result | None:
         """The result, or None once time is up or the client has gone; a cancelled store call has done nothing."""

@@ -22,6 +22,7 @@ from soliton.store.changes import (
     Failed,
     Issued,
     Published,
+    RewardAwaited,
     Rewound,
     Superseded,
     Trained,
@@ -78,6 +79,12 @@ class Journal:
                     "VALUES (?, ?, ?, 'in_flight', ?, ?, ?)",
                     (*_key(lease.attempt), lease.holder, microseconds(lease.issued_s), lease.version),
                 )
+            case RewardAwaited(trajectory, committed_s):
+                run(
+                    f"UPDATE attempts SET committed_us = ?, versions = '' WHERE {_KEY}",
+                    (microseconds(committed_s), *_key(trajectory.attempt)),
+                )
+                self._keep(trajectory, "")
             case Accepted(queued, trajectory):
                 versions = ",".join(map(str, queued.versions))
                 run(
@@ -131,7 +138,7 @@ class Journal:
         body = encode_trajectory(trajectory)
         crc = payload_crc(trajectory.attempt, versions, body)
         self._connection.execute(
-            f"INSERT INTO payloads (id, crc, body) SELECT id, ?, ? FROM attempts WHERE {_KEY}",
+            f"INSERT OR REPLACE INTO payloads (id, crc, body) SELECT id, ?, ? FROM attempts WHERE {_KEY}",
             (crc, body, *_key(trajectory.attempt)),
         )
 

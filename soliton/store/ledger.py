@@ -18,15 +18,25 @@ from soliton.store.changes import (
     Failed,
     Issued,
     Queued,
+    RewardAwaited,
     Superseded,
     Taken,
     Trained,
     index_record,
 )
+from soliton.store.rewards import awaits_reward
 from soliton.store.store import CommitAck
 from soliton.types import AttemptId, DropReason, Lease, Ledger, Status, Trajectory
 
-STORE_REASONS = frozenset({DropReason.STALE, DropReason.GROUP_TOO_SMALL, DropReason.ROLLED_BACK, DropReason.DAMAGED})
+STORE_REASONS = frozenset(
+    {
+        DropReason.STALE,
+        DropReason.GROUP_TOO_SMALL,
+        DropReason.ROLLED_BACK,
+        DropReason.DAMAGED,
+        DropReason.REWARD_TIMEOUT,
+    }
+)
 """Reasons that only the store gives, to attempts that it had accepted before."""
 
 BLAMELESS_REASONS = frozenset({DropReason.ROLLED_BACK, DropReason.DAMAGED})
@@ -55,12 +65,14 @@ class AttemptBook:
     """The attempts that are not over. What is over leaves through `changes` and is remembered by the store.
 
     Attributes:
+        awaiting: those in flight that were handed in and whose reward is to come, with their deadline.
         changes: what happened since somebody last emptied it.
         queued_bytes: payload of what is queued or taken.
     """
 
     def __init__(self) -> None:
         self.in_flight: dict[AttemptId, Lease] = {}
+        self.awaiting: dict[AttemptId, tuple[Trajectory, float]] = {}
         self.queued: dict[AttemptId, Queued] = {}
         self.taken: dict[AttemptId, Taken] = {}
         self.queued_bytes = 0
@@ -72,9 +84,18 @@ class AttemptBook:
         self.in_flight[lease.attempt] = lease
         self.changes.append(Issued(lease))
 
+    def await_reward(self, trajectory: Trajectory, committed_s: float) -> None:
+        """In flight -> in flight, handed in. The first time counts."""
+        assert trajectory.awaited is not None
+        if trajectory.attempt in self.awaiting:
+            return
+        self.awaiting[trajectory.attempt] = trajectory, committed_s + trajectory.awaited.within_s
+        self.changes.append(RewardAwaited(trajectory, committed_s))
+
     def accept(self, trajectory: Trajectory, committed_s: float) -> Queued:
         """In flight -> queued."""
-        del self.in_flight[trajectory.attempt]
+        assert not awaits_reward(trajectory)
+        self._land(trajectory.attempt)
         queued = index_record(trajectory, committed_s)
         self.put(queued)
         self.changes.append(Accepted(queued, trajectory))
@@ -87,13 +108,17 @@ class AttemptBook:
 
     def fail(self, trajectory: Trajectory, reason: DropReason, committed_s: float) -> None:
         """In flight -> dropped."""
-        del self.in_flight[trajectory.attempt]
+        self._land(trajectory.attempt)
         self.changes.append(Failed(trajectory, reason, committed_s))
 
     def supersede(self, attempt: AttemptId) -> None:
         """In flight -> superseded: another attempt decided its sample."""
-        del self.in_flight[attempt]
+        self._land(attempt)
         self.changes.append(Superseded(attempt))
+
+    def _land(self, attempt: AttemptId) -> None:
+        del self.in_flight[attempt]
+        self.awaiting.pop(attempt, None)
 
     def drop(self, attempt: AttemptId, reason: DropReason) -> Queued:
         """Queued -> dropped."""

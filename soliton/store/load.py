@@ -13,7 +13,7 @@ from soliton.store.changes import Queued
 from soliton.store.config import StoreConfig
 from soliton.store.groups import Draw, Sample
 from soliton.store.ledger import BLAMELESS_REASONS, AttemptBook
-from soliton.store.queries import count, read_publications
+from soliton.store.queries import count, read_payload, read_publications
 from soliton.store.versions import VersionTable
 from soliton.store.work import Work
 from soliton.types import NO_VERSION, AttemptId, Lease
@@ -24,7 +24,9 @@ _BLAMELESS = frozenset(reason.value for reason in BLAMELESS_REASONS)
 
 
 def load_work(connection: sqlite3.Connection, config: StoreConfig) -> Work:
-    """The decisions so far. Every lease is lost: its holder was part of a session that is over."""
+    """The decisions so far. Every lease is lost, its holder was part of a session that is over; unless it was handed in
+    and only its reward is awaited.
+    """
     publications = read_publications(connection)
     highest = count(connection, "SELECT coalesce(max(version), ?) FROM publications", (NO_VERSION,))
     work = Work(config, VersionTable(publications, highest))
@@ -68,12 +70,16 @@ def _load_draws(
         elif state == "in_flight":
             sample.in_flight.append(attempt)
             book.in_flight[attempt_id] = Lease(attempt_id, issued_us / 1e6, version, holder)
+            if committed[0] is not None and (trajectory := read_payload(connection, attempt_id)) is not None:
+                assert trajectory.awaited is not None
+                book.awaiting[attempt_id] = trajectory, committed[0] / 1e6 + trajectory.awaited.within_s
         elif state == "dropped" and reason not in _BLAMELESS:
             sample.tries += 1
     for draw in draws.values():
-        for sample in draw.samples:
-            sample.lost = list(sample.in_flight)
-            sample.waiting = sample.accepted is None and sample.tries < config.max_attempts
+        for index, sample in enumerate(draw.samples):
+            handed_in = [n for n in sample.in_flight if AttemptId(draw.number, index, n) in book.awaiting]
+            sample.lost = [n for n in sample.in_flight if n not in handed_in]
+            sample.waiting = sample.accepted is None and sample.tries < config.max_attempts and not handed_in
     return list(draws.values())
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from soliton.errors import ConfigError, RunError
+from soliton.store.awaiting import AwaitingStore
 from soliton.store.changes import Accepted, Dropped, Trained
 from soliton.store.config import StoreConfig
 from soliton.store.ledger import FinishedAttempts
 from soliton.store.snapshot import StoreSnapshot
 from soliton.store.store import CommitAck
 from soliton.store.versions import VersionTable
-from soliton.store.waiting import WaitingStore
 from soliton.store.waits import WaitTime
 from soliton.store.work import Work
 from soliton.types import AttemptId, Clock, Ledger, Publication, Trajectory
 
 
-class MemoryStore(WaitingStore):
+class MemoryStore(AwaitingStore):
     """`soliton.store.store.Store` in memory. It remembers the id of every attempt, some 200 bytes each.
 
     Args:
@@ -29,6 +29,7 @@ class MemoryStore(WaitingStore):
         super().__init__(config, clock, Work(config, VersionTable([] if initial is None else [initial])))
         self._payloads: dict[AttemptId, Trajectory] = {}
         self._finished = FinishedAttempts()
+        self._rewards: dict[AttemptId, float] = {}
 
     def snapshot(self) -> bytes:
         """The store at rest, between two steps. Attempts in flight stay in flight.
@@ -51,6 +52,7 @@ class MemoryStore(WaitingStore):
             draws=list(work.draws.values()),
             num_issued=finished.num_issued,
             in_flight=list(work.book.in_flight.values()),
+            awaiting=list(work.book.awaiting.values()),
             queued=list(work.book.queued.values()),
             payloads=[self._payloads[attempt] for attempt in work.book.queued],
             trained=list(finished.trained),
@@ -105,6 +107,8 @@ class MemoryStore(WaitingStore):
             match change:
                 case Accepted(queued, trajectory):
                     self._payloads[queued.attempt] = trajectory
+                    if trajectory.awaited is not None and trajectory.awaited.value is not None:
+                        self._rewards[queued.attempt] = trajectory.awaited.value
                 case Dropped(attempt):
                     del self._payloads[attempt]
                 case Trained(taken):
@@ -115,6 +119,9 @@ class MemoryStore(WaitingStore):
 
     def _finished_ack(self, attempt: AttemptId) -> CommitAck | None:
         return self._finished.ack(attempt)
+
+    def _reward_of(self, attempt: AttemptId) -> float | None:
+        return self._rewards.get(attempt)
 
     def _ledger(self) -> Ledger:
         return self._finished.ledger(self._work.book)

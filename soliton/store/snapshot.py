@@ -23,6 +23,7 @@ class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         batches, num_given_up: batches consumed and draws given up so far.
         draws: those not trained and not given up, in order.
         in_flight: leases, in the order they were given. Their episodes are parked elsewhere and commit later.
+        awaiting: those in flight that were handed in and whose reward is to come, with their deadline.
         payloads: what is queued, in the order of `queued`.
         wait_s: seconds waited for admission, for a batch, and on hold.
     """
@@ -36,6 +37,7 @@ class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     draws: list[Draw]
     num_issued: int
     in_flight: list[Lease]
+    awaiting: list[tuple[Trajectory, float]] = []
     queued: list[Queued]
     payloads: list[Trajectory]
     trained: list[AttemptId]
@@ -71,6 +73,7 @@ class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         """
         book = AttemptBook()
         book.in_flight = {lease.attempt: lease for lease in self.in_flight}
+        book.awaiting = {trajectory.attempt: (trajectory, deadline_s) for trajectory, deadline_s in self.awaiting}
         for queued in self.queued:
             book.put(queued)
         ledger = self.finished().ledger(book)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from soliton.errors import ConfigError, RunError
+from soliton.store.awaiting import AwaitingStore
 from soliton.store.changes import Change
 from soliton.store.config import StoreConfig
 from soliton.store.integrity import DamagedPayload, refusal, verify
@@ -24,7 +25,6 @@ from soliton.store.load import load_undone, load_work
 from soliton.store.queries import UNREADABLE, count, read_ack, read_ledger, read_payload
 from soliton.store.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
 from soliton.store.store import CommitAck
-from soliton.store.waiting import WaitingStore
 from soliton.store.work import Work
 from soliton.types import AttemptId, Clock, Ledger, Trajectory
 
@@ -33,7 +33,7 @@ Durability = Literal["process", "power"]
 log = logging.getLogger(__name__)
 
 
-class SqliteStore(WaitingStore):
+class SqliteStore(AwaitingStore):
     """`soliton.store.store.Store` in a file. Made by `open`; one process at a time may have it open for writing.
 
     Attributes:
@@ -154,6 +154,10 @@ class SqliteStore(WaitingStore):
     def _finished_ack(self, attempt: AttemptId) -> CommitAck | None:
         return read_ack(self._connection, attempt)
 
+    def _reward_of(self, attempt: AttemptId) -> float | None:
+        trajectory = read_payload(self._connection, attempt)
+        return None if trajectory is None or trajectory.awaited is None else trajectory.awaited.value
+
     def _ledger(self) -> Ledger:
         return read_ledger(self._connection)
 
@@ -246,6 +250,7 @@ def _drop_damaged(connection: sqlite3.Connection, damaged: list[DamagedPayload])
 
 def _finding(path: Path, damage: DamagedPayload) -> str:
     done = {
+        "in_flight": "its reward was awaited, and it is tried again",
         "queued": "it was dropped as damaged and its draw is issued again",
         "trained": "it was trained before that, the run goes on, and replay will refuse it",
     }.get(damage.state, "it was dropped earlier and is not needed")

@@ -63,6 +63,10 @@ class WaitingStore(abc.ABC):
     def _ledger(self) -> Ledger:
         """Where every attempt is."""
 
+    @abc.abstractmethod
+    def _expire_rewards(self) -> None:
+        """Drop what has waited for its reward past the deadline."""
+
     # -- the five calls -----------------------------------------------------------------------------------------------
 
     async def lease(self, limit: int, holder: str = "") -> list[Lease]:
@@ -77,7 +81,7 @@ class WaitingStore(abc.ABC):
         if leases is None:
             with self._admission_wait:
                 while leases is None:
-                    await self._changed.wait()
+                    await self._change()
                     leases = self._try_lease(limit, holder)
         return leases
 
@@ -93,7 +97,7 @@ class WaitingStore(abc.ABC):
         if self.must_wait(trajectory):
             with self._admission_wait:
                 while self.must_wait(trajectory):
-                    await self._changed.wait()
+                    await self._change()
         return self.commit_many([trajectory])[0]
 
     async def take(self) -> list[BatchItem]:
@@ -106,7 +110,7 @@ class WaitingStore(abc.ABC):
             held = self._work.must_hold()
             with self._hold_wait if held else self._batch_wait:
                 while items is None and self._work.must_hold() == held:
-                    await self._changed.wait()
+                    await self._change()
                     items = self._try_take()
         return items
 
@@ -126,6 +130,7 @@ class WaitingStore(abc.ABC):
 
     async def status(self) -> StoreStatus:
         """The ledger, the waits and who waits for what."""
+        self._expire_rewards()
         work = self._work
         empty = work.versions.is_empty
         return StoreStatus(
@@ -239,6 +244,7 @@ class WaitingStore(abc.ABC):
         if self._closed or self._work.exhausted:
             return []
         self._save()
+        self._expire_rewards()
         leases = self._work.issue(limit, self._clock.now(), holder)
         if not leases:
             return None
@@ -255,11 +261,14 @@ class WaitingStore(abc.ABC):
             raise
 
     def _ack_again(self, attempt: AttemptId) -> CommitAck:
+        return self._finished_or_refuse(attempt, f"commit of {attempt}")
+
+    def _finished_or_refuse(self, attempt: AttemptId, what: str) -> CommitAck:
         if attempt in self._work.book.queued or attempt in self._work.book.taken:
             return "queued"
         ack = self._finished_ack(attempt)
         if ack is None:
-            raise RunError(f"commit of {attempt}, which this store never issued; commit only what `lease` gave out")
+            raise RunError(f"{what}, which this store never issued; name only what `lease` gave out")
         return ack
 
     def _try_take(self) -> list[BatchItem] | None:
@@ -267,6 +276,7 @@ class WaitingStore(abc.ABC):
         if self._closed:
             return []
         self._save()
+        self._expire_rewards()
         work = self._work
         while not work.book.taken:
             if work.exhausted:
@@ -307,6 +317,22 @@ class WaitingStore(abc.ABC):
                     self._work.drop_damaged(draw, damaged[draw.number])
         return not damaged
 
+    async def _change(self) -> None:
+        """Wait until something changes, or until the deadline of an awaited reward."""
+        deadlines = [deadline_s for _, deadline_s in self._work.book.awaiting.values()]
+        if not deadlines:
+            await self._changed.wait()
+            return
+        waits = [
+            asyncio.ensure_future(self._changed.wait()),
+            asyncio.ensure_future(self._clock.sleep_until(min(deadlines))),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
     def _wake(self) -> None:
         """Everybody who waits looks again."""
         self._changed.set()
@@ -340,4 +366,5 @@ class WaitingStore(abc.ABC):
             attempts = ", ".join(str(attempt) for attempt in oldest.in_flight) or f"draw {oldest.number}"
             return f"{attempts} would pass max_staleness {config.max_staleness}"
         unit = "trajectories" if config.group_size == 1 else "groups"
-        return f"{work.num_ready} of {config.draws_per_batch} {unit} ready"
+        awaiting = f", {len(work.book.awaiting)} await their reward" if work.book.awaiting else ""
+        return f"{work.num_ready} of {config.draws_per_batch} {unit} ready{awaiting}"

@@ -6,6 +6,8 @@ status 204 means "nothing yet, ask again"; each status of 400 and above carries 
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from soliton.errors import RunError
@@ -21,6 +23,11 @@ COMMIT = "/v1/commit"
 TAKE = "/v1/take"
 FINISH_STEP = "/v1/finish_step"
 STATUS = "/v1/status"
+REWARD = "/v1/reward"
+"""JSON both ways, for graders in any language; everything else is msgpack."""
+
+
+_ATTEMPT = re.compile(r"d([0-9]{1,18})s([0-9]{1,9})a([0-9]{1,9})")
 
 
 class LeaseRequest(msgspec.Struct, frozen=True):
@@ -66,6 +73,55 @@ class FinishRequest(msgspec.Struct, frozen=True):
 
     trained: list[AttemptId]
     publication: Publication | None
+
+
+class RewardRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A reward from outside.
+
+    Attributes:
+        attempt: id of the attempt, such as "d3s0a0".
+        reward: finite, and in the range that the environment allows.
+    """
+
+    attempt: str
+    reward: float
+
+    def attempt_id(self) -> AttemptId:
+        """The attempt named.
+
+        Raises:
+            ValueError: that is no id.
+        """
+        match = _ATTEMPT.fullmatch(self.attempt)
+        if match is None:
+            raise ValueError(f"attempt: got {self.attempt!r}; an id looks like 'd3s0a0'")
+        return AttemptId(*map(int, match.groups()))
+
+
+class RewardAnswer(msgspec.Struct, frozen=True):
+    """What became of a reward: "accepted", "repeated" (the same as before), or "refused" with the reason."""
+
+    result: str
+    reason: str = ""
+
+
+class AwaitingAnswer(msgspec.Struct, frozen=True):
+    """One trajectory whose reward is awaited.
+
+    Attributes:
+        attempt: its id.
+        key: what the environment calls it.
+        prompt_id: of its prompt.
+        seconds_left: until it is dropped.
+        low, high: allowed range; null for no limit.
+    """
+
+    attempt: str
+    key: str
+    prompt_id: str
+    seconds_left: float
+    low: float | None
+    high: float | None
 
 
 class Done(msgspec.Struct, frozen=True):

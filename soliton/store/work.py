@@ -24,6 +24,7 @@ from soliton.store.changes import (
 from soliton.store.config import StoreConfig
 from soliton.store.groups import Draw, Sample
 from soliton.store.ledger import BLAMELESS_REASONS, AttemptBook, failure
+from soliton.store.rewards import awaits_reward
 from soliton.store.staleness import HoldRule, LengthCounts
 from soliton.store.store import CommitAck
 from soliton.store.versions import VersionTable
@@ -79,7 +80,9 @@ class Work:
             self.draws[draw.number] = draw
             for attempt in draw.in_flight:
                 sample = draw.samples[attempt.sample]
-                if not sample.waiting:  # no try is left: nothing of it would ever settle
+                if (
+                    not sample.waiting and attempt not in self.book.awaiting
+                ):  # no try is left: nothing of it would ever settle
                     sample.in_flight.remove(attempt.attempt)
                     self.book.supersede(attempt)
         self.index()
@@ -197,7 +200,13 @@ class Work:
 
     def commit(self, trajectory: Trajectory, now: float) -> CommitAck:
         """Account for a finished attempt that is in flight; see `Store.commit`."""
-        reason = failure(trajectory)
+        if awaits_reward(trajectory):
+            self.book.await_reward(trajectory, now)
+            return "queued"
+        return self.decide(trajectory, failure(trajectory), now)
+
+    def decide(self, trajectory: Trajectory, reason: DropReason | None, now: float) -> CommitAck:
+        """In flight -> queued, or dropped for `reason`."""
         attempt = trajectory.attempt
         draw = self.draws[attempt.draw]
         sample = draw.samples[attempt.sample]
@@ -219,7 +228,7 @@ class Work:
         found = []
         for attempt, lease in self.book.in_flight.items():
             sample = self.draws[attempt.draw].samples[attempt.sample]
-            if lost(lease) and attempt.attempt not in sample.lost:
+            if lost(lease) and attempt.attempt not in sample.lost and attempt not in self.book.awaiting:
                 sample.lose(attempt.attempt)
                 self._offer(attempt.draw, attempt.sample)
                 found.append(attempt)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from soliton.awaited import AwaitedReward
 from soliton.engines.engine import Completion, GenerateRequest
 from soliton.envs.environment import Message, StepResult
 from soliton.errors import WorldError
@@ -147,3 +148,11 @@ def test_a_valid_completion_passes_unchanged_and_an_abort_may_be_empty():
     assert checked_completion(completion(), REQUEST) == completion()
     nothing = completion(token_ids=(), logprobs=(), versions=(), finish_reason="abort")
     assert checked_completion(nothing, REQUEST) is nothing
+
+
+def test_only_a_terminated_step_may_await_its_reward():
+    awaited = AwaitedReward(within_s=1.0)
+    assert checked_step(StepResult(terminated=True, awaited=awaited)).awaited == awaited
+    for result in (StepResult(awaited=awaited), StepResult(terminated=True, awaited=1.0)):
+        with pytest.raises(WorldError, match="awaited must be an AwaitedReward of a terminated step"):
+            checked_step(result)
