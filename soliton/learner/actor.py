@@ -107,6 +107,16 @@ class Actor:
             signal_tokens=signal_tokens,
         )
 
+    def log_ratios(self, batch: Batch) -> Tensor:
+        """Log policy minus log rollout before the step, float32 [T], 0 off the mask; one forward, no gradient."""
+        ratios = torch.zeros_like(batch.rewards)
+        with torch.no_grad():
+            for part in batch.micro_batches:
+                policy, _ = action_logprobs(self.model, part, batch.temperatures)
+                batch.scene.require_finite("policy log-prob", policy, part.action_segments)
+                ratios[part.action_index] = policy - batch.rollout_logprobs[part.action_index]
+        return ratios
+
     def _loss_and_gradient(
         self, batch: Batch, part: MicroBatch, policy: Tensor, advantages: Tensor
     ) -> tuple[LossResult, Tensor]:
@@ -120,6 +130,8 @@ class Actor:
                 action_mask=torch.ones_like(policy, dtype=torch.bool),
                 trusted=batch.trusted[part.action_index],
                 num_action_tokens=batch.num_action_tokens,
+                segment_ids=part.action_segments,
+                num_trajectories=len(batch.trajectories),
             )
         )
         batch.scene.require_finite("actor loss", result.loss, None)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from soliton.errors import RunError
 from soliton.learner.config import LearnerConfig
-from soliton.learner.method import CriticUse, PackedBatch
+from soliton.learner.method import Method, PackedBatch
 from soliton.learner.microbatches import MicroBatch
 from soliton.learner.optimiser import Optimiser, warm_up
 from soliton.learner.packing import Batch
@@ -35,6 +35,7 @@ class CriticPass:
         loss: mean (V - R)^2 over the action tokens of the batch, of the values before the update.
         values: float32 [T] before the update, 0 off the mask; V of the prefix before each action token.
         targets: float32 [T], 0 off the mask.
+        valued: bool [T], the action tokens that the loss was taken on.
     """
 
     lr: float
@@ -42,6 +43,7 @@ class CriticPass:
     loss: float
     values: Tensor
     targets: Tensor
+    valued: Tensor
 
 
 class CriticTrainer:
@@ -53,11 +55,14 @@ class CriticTrainer:
         frozen_sha256: hash of all the others.
     """
 
-    def __init__(
-        self, critic: Critic, use: CriticUse, returns: Callable[[PackedBatch], Tensor], config: LearnerConfig
-    ) -> None:
+    def __init__(self, critic: Critic, method: Method, config: LearnerConfig) -> None:
+        use = method.critic
+        assert use is not None
+        assert method.returns is not None, "a method with a critic says what its targets are"
         self.model = critic.train(mode=False)
-        self.returns = returns
+        self.returns: Callable[[PackedBatch], Tensor] = method.returns
+        self.value_tokens = method.value_tokens
+        self.values_observations = "observation_values" in method.extra_inputs
         self.trainable = resolve_trainable(critic, use.trainable, use.train_router)
         freeze(critic, self.trainable)
         self.optimiser = Optimiser(
@@ -91,9 +96,12 @@ class CriticTrainer:
 class BatchFits:
     """The critic's fits on ONE batch, and what they share: targets, and the outputs of the frozen prefix."""
 
-    def __init__(self, trainer: CriticTrainer, batch: Batch) -> None:
+    def __init__(self, trainer: CriticTrainer, batch: Batch, log_ratios: Tensor | None = None) -> None:
         self._trainer = trainer
         self._batch = batch
+        self._log_ratios = log_ratios
+        self._valued = trainer.value_tokens(batch.action_mask, batch.segment_ids)
+        self._num_valued = int(self._valued.sum())
         self._prefix = FrozenPrefix(trainer.model)
         self._targets = torch.zeros_like(batch.rewards)
 
@@ -109,15 +117,15 @@ class BatchFits:
         return self._fit(lambda part, _values: self._targets[part.tokens])
 
     def values(self) -> Tensor:
-        """V of the prefix before each action token, float32 [T], 0 off the mask; no gradient."""
+        """V of the prefix before each action token, float32 [T], 0 where not asked for; no gradient."""
         packed = torch.zeros_like(self._batch.rewards)
         with torch.no_grad():
             for part in self._batch.micro_batches:
-                packed[part.action_index] = self._action_values(part)
+                self._action_values(part, packed)
         return packed
 
     def _targets_from_values(self, part: MicroBatch, values: Tensor) -> Tensor:
-        targets = self._trainer.returns(self._batch.packed_part(part, values))
+        targets = self._trainer.returns(self._batch.packed_part(part, values, self._log_ratios))
         self._targets[part.tokens] = targets
         return targets
 
@@ -125,18 +133,23 @@ class BatchFits:
         batch, optimiser = self._batch, self._trainer.optimiser
         values, total = torch.zeros_like(batch.rewards), 0.0
         for part in batch.micro_batches:
-            predicted = self._action_values(part)
-            values[part.action_index] = predicted.detach()
+            predicted = self._action_values(part, values)
             targets = targets_of(part, values[part.tokens])[part.action_index - part.tokens.start]
             batch.scene.require_finite("critic target", targets, part.action_segments)
-            mask = torch.ones_like(targets, dtype=torch.bool)
-            loss = value_loss(predicted, targets, mask, num_action_tokens=batch.num_action_tokens).loss
+            mask = self._valued[part.action_index]
+            loss = value_loss(predicted, targets, mask, num_action_tokens=self._num_valued).loss
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
         lr = optimiser.lr
-        return CriticPass(lr, optimiser.step(batch.scene), total, values, self._targets)
+        return CriticPass(lr, optimiser.step(batch.scene), total, values, self._targets, self._valued)
 
-    def _action_values(self, part: MicroBatch) -> Tensor:
-        values = outputs_before_tokens(self._prefix.values(part.index, part.input_ids), part.action_mask)
+    def _action_values(self, part: MicroBatch, into: Tensor) -> Tensor:
+        """V before each action token of a micro-batch; what the method reads of it goes `into` the packed values."""
+        outputs = self._prefix.values(part.index, part.input_ids)
+        values = outputs_before_tokens(outputs, part.action_mask)
         self._batch.scene.require_finite("critic value", values, part.action_segments)
+        if self._trainer.values_observations:
+            wanted, index = part.up_to_last_action()
+            into[index] = outputs_before_tokens(outputs.detach(), wanted)
+        into[part.action_index] = values.detach()
         return values

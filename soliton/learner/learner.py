@@ -26,7 +26,7 @@ from soliton.learner.actor import Actor
 from soliton.learner.config import LearnerConfig
 from soliton.learner.critic import BatchFits, CriticTrainer
 from soliton.learner.method import Method
-from soliton.learner.packing import Batch, pack_items
+from soliton.learner.packing import Batch, pack, pack_items
 from soliton.learner.state import load_tensors_into, refuse_shared_parameters, tensors_of
 from soliton.learner.step_metrics import (
     Metrics,
@@ -41,7 +41,7 @@ from soliton.learner.step_metrics import (
 from soliton.learner.step_record import StepRecord, Watch
 from soliton.models import Critic
 from soliton.store.store import BatchItem
-from soliton.types import AttemptId
+from soliton.types import AttemptId, Trajectory
 
 
 @dataclass
@@ -52,6 +52,7 @@ class _Step:
     metrics: Metrics
     advantages: Tensor
     staleness: dict[AttemptId, int]
+    log_ratios: Tensor | None = None
     values: Tensor | None = None
     policy_logprobs: Tensor | None = None
     fits: BatchFits | None = None
@@ -86,9 +87,9 @@ class Learner:
         self.actor = Actor(actor, method.actor_loss, method.band, config)
         self.critic: CriticTrainer | None = None
         if critic is not None and method.critic is not None:
-            assert method.returns is not None, "a method with a critic says what its targets are"
             refuse_shared_parameters(actor, critic)
-            self.critic = CriticTrainer(critic, method.critic, method.returns, config)
+            self.critic = CriticTrainer(critic, method, config)
+        self.tracker = method.tracker() if method.tracker is not None else None
         self.steps = 0
         self.no_signal_steps = 0
         self.watch: Watch | None = None
@@ -129,17 +130,44 @@ class Learner:
             metrics |= group_metrics(batch)
         staleness = {item.trajectory.attempt: item.staleness for item in items}
         step = _Step(batch, metrics, torch.zeros_like(batch.rewards), staleness)
+        if "log_ratios" in self.method.extra_inputs:
+            step.log_ratios = self.actor.log_ratios(batch)
         values = self._first_critic_update(step)
-        step.advantages = self.method.advantages(batch.packed(values))
+        baselines = self._baselines(batch)
+        step.advantages = self.method.advantages(batch.packed(values, step.log_ratios, baselines))
         batch.scene.require_finite("advantage", step.advantages, batch.segment_ids)
         metrics |= advantage_metrics(batch, step.advantages)
         self._step = step
+
+    def _baselines(self, batch: Batch) -> Tensor | None:
+        """Baselines from before this batch, which the tracker then takes in; float32 [S]."""
+        if self.tracker is None:
+            return None
+        baselines = self.tracker.baselines(batch.trajectories)
+        self.tracker.observe(batch.trajectories, self._drifts(self.tracker.before(batch.trajectories)))
+        return torch.tensor(baselines, dtype=torch.float32, device=batch.rewards.device)
+
+    def _drifts(self, earlier: list[Trajectory]) -> dict[str, float]:
+        """By prompt, how far the policy of now is from what sampled an earlier trajectory: mean |log-ratio|."""
+        if not earlier:
+            return {}
+        batch = pack(
+            earlier,
+            what=f"drift before step {self.steps}",
+            max_padded_tokens=self.config.micro_batch_tokens,
+            device=self.actor.model.device,
+        )
+        gaps = self.actor.log_ratios(batch).abs().double()
+        sums = torch.zeros(len(earlier), dtype=torch.float64, device=gaps.device).index_add(0, batch.segment_ids, gaps)
+        counts = torch.tensor([t.num_action_tokens for t in batch.trajectories], device=gaps.device)
+        drifts = (sums / counts).tolist()
+        return {t.prompt_id: drift for t, drift in zip(batch.trajectories, drifts, strict=True)}
 
     def _first_critic_update(self, step: _Step) -> Tensor | None:
         """Returns the values that the advantages are computed from; None without a critic."""
         if self.critic is None or self.method.critic is None:
             return None
-        step.fits = BatchFits(self.critic, step.batch)
+        step.fits = BatchFits(self.critic, step.batch, step.log_ratios)
         first = step.fits.first()
         step.values = first.values
         step.fits_left = self.method.critic.updates - 1
@@ -228,7 +256,10 @@ class Learner:
         assert self._step is None, "a checkpoint lies between steps"
         if self.critic is not None:
             self.critic.check_frozen()
-        return tensors_of(self.actor, self.critic), {
+        tracked, tracker = self.tracker.state() if self.tracker else ({}, None)
+        tensors = tensors_of(self.actor, self.critic) | {f"tracker/{name}": t for name, t in tracked.items()}
+        return tensors, {
+            "tracker": tracker,
             "method": self.method.name,
             "steps": self.steps,
             "no_signal_steps": self.no_signal_steps,
@@ -250,6 +281,10 @@ class Learner:
                 f"checkpoint: written by method {numbers['method']!r}, this run's is {self.method.name!r}; resume "
                 f"with the recipe that wrote it"
             )
+        tracked = {n.removeprefix("tracker/"): t for n, t in tensors.items() if n.startswith("tracker/")}
+        if self.tracker is not None:
+            self.tracker.load_state(tracked, numbers["tracker"])
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("tracker/")}
         load_tensors_into(self.actor, self.critic, tensors, numbers)
         self.steps = int(numbers["steps"])
         self.no_signal_steps = int(numbers["no_signal_steps"])

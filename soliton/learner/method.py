@@ -6,13 +6,21 @@ never a flag inside a branch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
+from soliton.learner.critic_use import CriticUse
 from soliton.losses.result import LossResult
+from soliton.types import Trajectory
+
+__all__ = ["ActorLossInputs", "CriticUse", "ExtraInput", "Method", "PackedBatch", "Tracker", "all_action_tokens"]
+
+ExtraInput = Literal["log_ratios", "observation_values"]
+"""What a method needs in its `PackedBatch` and the learner computes only if asked: it costs a forward pass of the
+actor, or reads the critic between actions, too."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,10 @@ class PackedBatch:
         segment_ids: int64 [T], trajectory of each token, non-decreasing from 0.
         groups: int64 [S], group (draw) of each trajectory.
         values: float32 [T] or None without a critic; V of the prefix before the token, read on action tokens only.
+            With the extra input "observation_values" also those of the observations up to the last action.
         bootstrap_values: float32 [S] or None; V after the last token, 0 where terminated.
+        log_ratios: float32 [T] or None, 0 off the mask; log policy before the step minus log rollout.
+        baselines: float32 [S] or None; of the method's tracker, from before this batch.
     """
 
     rewards: Tensor
@@ -34,6 +45,8 @@ class PackedBatch:
     groups: Tensor
     values: Tensor | None = None
     bootstrap_values: Tensor | None = None
+    log_ratios: Tensor | None = None
+    baselines: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,8 @@ class ActorLossInputs:
         trusted: bool; False where the token is older than the staleness bound ("mask_tokens"). Such tokens carry no
             gradient and stay in the denominator.
         num_action_tokens: action tokens of the whole optimiser batch, all micro-batches and ranks.
+        segment_ids: int64, trajectory of each token; a micro-batch holds whole trajectories.
+        num_trajectories: those of the whole optimiser batch.
     """
 
     policy_logprobs: Tensor
@@ -56,25 +71,43 @@ class ActorLossInputs:
     action_mask: Tensor
     trusted: Tensor
     num_action_tokens: int
+    segment_ids: Tensor
+    num_trajectories: int
 
 
-@dataclass(frozen=True)
-class CriticUse:
-    """How a method uses a critic.
+class Tracker(Protocol):
+    """Baselines learned from rewards, step by step: state of the learner, so part of its checkpoint."""
 
-    Attributes:
-        updates: K, critic updates per actor update, each one optimiser step over the whole batch.
-        trainable: allow-list of what trains during RL ("mlp" is the paper's frozen attention).
-        train_router: also train the routers of mixture-of-experts layers.
-        advantage_values: "pre_fit" uses values from before the K updates, "post_fit" from after them.
-        pretrained: the critic starts from value pretraining.
-    """
+    def before(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+        """Earlier trajectories, at most one per prompt, whose drift under the policy of now `observe` wants."""
+        ...
 
-    updates: int
-    trainable: Literal["mlp", "mlp_norms", "all"]
-    train_router: bool = False
-    advantage_values: Literal["pre_fit", "post_fit"] = "pre_fit"
-    pretrained: bool = True
+    def baselines(self, trajectories: Sequence[Trajectory]) -> list[float]:
+        """Expected reward of each, from what was observed before."""
+        ...
+
+    def observe(self, trajectories: Sequence[Trajectory], drifts: Mapping[str, float]) -> None:
+        """Take in a batch; the order of its trajectories does not matter.
+
+        Args:
+            trajectories: the batch.
+            drifts: by prompt id, mean |log policy - log rollout| over the action tokens of what `before` returned.
+        """
+        ...
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors by name, and JSON-able data."""
+        ...
+
+    def load_state(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
+        """Take over what `state` returned."""
+        ...
+
+
+def all_action_tokens(action_mask: Tensor, segment_ids: Tensor) -> Tensor:
+    """Every action token."""
+    del segment_ids
+    return action_mask
 
 
 @dataclass(frozen=True)
@@ -90,6 +123,9 @@ class Method:
         actor_loss: one micro-batch -> loss and summed metrics.
         band: (low, high) bounds of the trust band used for the WOULD-BE trust-mask share that is logged for every
             method, whether or not its loss masks.
+        value_tokens: (action mask, segment ids) -> bool [T]: the action tokens that the critic's loss is taken on.
+        extra_inputs: what `advantages` and `returns` need beyond the usual.
+        tracker: makes a fresh tracker of baselines; None for methods without one.
     """
 
     name: str
@@ -99,3 +135,6 @@ class Method:
     returns: Callable[[PackedBatch], Tensor] | None
     actor_loss: Callable[[ActorLossInputs], LossResult]
     band: tuple[float, float]
+    value_tokens: Callable[[Tensor, Tensor], Tensor] = all_action_tokens
+    extra_inputs: frozenset[ExtraInput] = frozenset()
+    tracker: Callable[[], Tracker] | None = None

@@ -42,6 +42,17 @@ class MicroBatch:
     action_index: Tensor
     action_segments: Tensor
 
+    def up_to_last_action(self) -> tuple[Tensor, Tensor]:
+        """All tokens of each sequence from its second to its last action: bool [B, L], and their index in the pack."""
+        length = self.action_mask.shape[1]
+        columns = torch.arange(length, device=self.action_mask.device)
+        last = torch.where(self.action_mask, columns, -1).amax(1, keepdim=True)
+        wanted = (columns >= 1) & (columns <= last)
+        rows, _ = self.action_mask.nonzero(as_tuple=True)
+        first_index = torch.zeros(len(self.action_mask), dtype=torch.int64, device=columns.device)
+        first_index[rows] = self.action_index - self.action_mask.nonzero(as_tuple=True)[1]
+        return wanted, (first_index[:, None] + columns)[wanted]
+
 
 def trained_length(action_mask: NDArray[np.bool_]) -> int:
     """Tokens up to and including the last action token."""

@@ -52,24 +52,29 @@ class Batch:
     num_action_tokens: int
     scene: Scene
 
-    def packed(self, values: Tensor | None) -> PackedBatch:
-        """The whole batch as a method sees it; `values` are float32 [T]."""
+    def packed(
+        self, values: Tensor | None, log_ratios: Tensor | None = None, baselines: Tensor | None = None
+    ) -> PackedBatch:
+        """The whole batch as a method sees it; `values` and `log_ratios` are float32 [T], `baselines` [S]."""
         return PackedBatch(
             rewards=self.rewards,
             action_mask=self.action_mask,
             segment_ids=self.segment_ids,
             groups=self.groups,
             values=values,
+            log_ratios=log_ratios,
+            baselines=baselines,
         )
 
-    def packed_part(self, part: MicroBatch, values: Tensor) -> PackedBatch:
-        """The trajectories of one micro-batch alone; `values` are float32 over ITS tokens."""
+    def packed_part(self, part: MicroBatch, values: Tensor, log_ratios: Tensor | None = None) -> PackedBatch:
+        """The trajectories of one micro-batch alone; `values` are float32 over ITS tokens, `log_ratios` over all."""
         return PackedBatch(
             rewards=self.rewards[part.tokens],
             action_mask=self.action_mask[part.tokens],
             segment_ids=self.segment_ids[part.tokens] - part.segments.start,
             groups=self.groups[part.segments],
             values=values,
+            log_ratios=None if log_ratios is None else log_ratios[part.tokens],
         )
 
 

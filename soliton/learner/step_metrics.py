@@ -72,7 +72,7 @@ def advantage_metrics(batch: Batch, advantages: Tensor) -> Metrics:
 
 def critic_metrics(batch: Batch, first: CriticPass) -> Metrics:
     """The first fit of a step: loss, gradient and fit of the values from before it."""
-    explained = explained_variance(first.values, first.targets, batch.action_mask)
+    explained = explained_variance(first.values, first.targets, first.valued)
     return {
         "critic/loss": first.loss,
         "critic/lr": first.lr,

@@ -5,7 +5,17 @@ import soliton.losses
 
 
 def test_the_advantages_export_these_names() -> None:
-    assert soliton.advantages.__all__ == ["group_advantages", "length_adaptive_lambda", "skip_observation_gae"]
+    assert soliton.advantages.__all__ == [
+        "group_advantages",
+        "last_tokens_of_turns",
+        "leave_one_out_advantages",
+        "length_adaptive_lambda",
+        "naive_gae",
+        "skip_observation_gae",
+        "turn_counts",
+        "turn_gae",
+        "vtrace",
+    ]
 
 
 def test_the_losses_export_these_names() -> None:
@@ -13,11 +23,16 @@ def test_the_losses_export_these_names() -> None:
         "ExplainedVariance",
         "LossResult",
         "band_metrics",
+        "dcpo_bounds",
+        "dcpo_clip_loss",
         "dis_loss",
         "explained_variance",
+        "gspo_loss",
         "merge_metrics",
         "ppo_clip_loss",
+        "reinforce_loss",
         "token_mean",
+        "two_ratio_clip_loss",
         "value_loss",
     ]
 

@@ -24,7 +24,8 @@ def packed(values: torch.Tensor | None = None) -> PackedBatch:
 
 def actor_inputs(policy: torch.Tensor, rollout: torch.Tensor, advantages: torch.Tensor) -> ActorLossInputs:
     everywhere = torch.ones(len(policy), dtype=torch.bool)
-    return ActorLossInputs(policy, rollout, advantages, everywhere, everywhere, len(policy))
+    segments = torch.zeros(len(policy), dtype=torch.int64)
+    return ActorLossInputs(policy, rollout, advantages, everywhere, everywhere, len(policy), segments, 1)
 
 
 def test_every_preset_name_is_known_everywhere():
@@ -93,6 +94,8 @@ def test_tokens_older_than_the_bound_get_no_gradient_and_stay_in_the_denominator
         torch.ones(4, dtype=torch.bool),
         torch.tensor([True, False, True, False]),
         4,
+        torch.zeros(4, dtype=torch.int64),
+        1,
     )
     build_method(name, OPTIONS).actor_loss(inputs).loss.backward()
     torch.testing.assert_close(policy.grad, -torch.tensor([1.0, 0.0, 1.0, 0.0]) / 4)
