@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from soliton.types import DropReason
 
@@ -207,6 +207,19 @@ METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_ROWS, *_SI
 """Name -> row, in the order of the table."""
 
 
+PER_ENVIRONMENT: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("reward/mean", "reward", "total reward of this environment's trajectories in the batch", "rises"),
+        Metric("trajectory/length_mean", "tokens", "all tokens of such a trajectory", "far from the token limit"),
+        Metric("trajectory/count", "trajectories", "trajectories of this environment in the batch", "about its weight"),
+        Metric("failed", "attempts", "its attempts that the world failed so far, in this start of the run", "rare"),
+        Metric("eval/pass_at_1", "share", "its held-out prompts solved by one sample", "rises with its reward/mean"),
+    )
+}
+"""Metrics of each environment of a mixture, named `env/ENVIRONMENT/...`; absent in a run of one environment."""
+
+
 def describe(name: str) -> Metric:
     """The row of `name`.
 
@@ -215,6 +228,10 @@ def describe(name: str) -> Metric:
     """
     if name in METRICS:
         return METRICS[name]
+    group, _, rest = name.partition("/")
+    environment, _, of_environment = rest.partition("/")
+    if group == "env" and environment and of_environment in PER_ENVIRONMENT:
+        return replace(PER_ENVIRONMENT[of_environment], name=name)
     close = difflib.get_close_matches(name, METRICS, n=3)
     hint = f"did you mean {' or '.join(repr(other) for other in close)}?" if close else "soliton.metrics lists them all"
     raise KeyError(f"unknown metric {name!r}; {hint}")

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from soliton.algorithms.traits import TRAITS
 from soliton.config.problems import Problem
 
 if TYPE_CHECKING:
     from soliton.config.run_config import RunConfig
 
-GROUP_ALGORITHMS: dict[str, int] = {"grpo": 8, "grpo-dis": 8}
-"""Preset group sizes, needed here to check the batch size without building the method."""
-
-PRESET_CRITICS: dict[str, tuple[int, str]] = {"sao": (2, "mlp"), "vapo": (1, "all")}
-"""Presets with a critic: updates per actor update, and what trains in it; for plans made without building the method
-(a test compares it with the methods)."""
-
-CRITIC_KEYS = (
-    "gamma",
-    "policy_lambda",
-    "alpha",
-    "critic_lambda",
-    "critic_updates",
-    "critic_trainable",
-    "train_router",
-    "advantage_values",
-)
-"""`[method]` keys that only methods with a critic read."""
-DIS_ALGORITHMS = frozenset({"sao", "grpo-dis"})
-CLIP_KEYS = ("clip_low", "clip_high")
-"""`[method]` keys that only methods without DIS read."""
+GROUP_ALGORITHMS: dict[str, int] = {name: traits.group_size for name, traits in TRAITS.items() if traits.compares}
+"""Presets that compare rollouts of a prompt, and their group sizes."""
+ALWAYS_READ = frozenset({"eps_low", "eps_high", "group_size"})
+"""`[method]` keys with a use in every preset, or a check of their own."""
+SCHEDULE_BOUNDS = {"synchronous": 0, "one-step-off": 1}
+"""Largest staleness under each schedule; both wait for what would get too old."""
 STAGES_IN_ORDER = ("sft", "value_pretraining", "train", "eval")
 
 
@@ -77,18 +63,44 @@ def _group_problems(config: RunConfig) -> list[Problem]:
         problems.append(
             Problem(
                 keys,
-                f"method.group_size: got {config.group_size}, but {config.algorithm!r} has a critic and samples one "
-                "rollout per prompt; drop the key or use a group method such as 'grpo-dis'",
+                f"method.group_size: got {config.group_size}, but {config.algorithm!r} samples one rollout per "
+                "prompt; drop the key or use a group method such as 'grpo-dis'",
             )
         )
     return problems
 
 
+def _prompt_problems(config: RunConfig) -> list[Problem]:
+    """Baselines of a prompt are learned when it comes back, and memory is kept for each."""
+    kept = TRAITS[config.algorithm].keeps_prompts
+    everywhere = config.algorithm == "running-mean" and config.method.baseline_scope == "global"
+    if not kept or everywhere or config.env.num_prompts is not None:
+        return []
+    or_else = ', or method.baseline_scope = "global"' if config.algorithm == "running-mean" else ""
+    return [
+        Problem(
+            ("algorithm", "env.num_prompts"),
+            f"env.num_prompts: got none, but {config.algorithm!r} keeps a baseline for each prompt, so prompts must come "
+            f"back; set env.num_prompts, such as 256{or_else}",
+        )
+    ]
+
+
+def _schedule_problems(config: RunConfig) -> list[Problem]:
+    bound = SCHEDULE_BOUNDS.get(config.schedule)
+    if bound is None or (config.max_staleness, config.when_too_old) == (bound, "wait"):
+        return []
+    return [
+        Problem(
+            ("schedule", "max_staleness", "when_too_old"),
+            f"schedule: {config.schedule!r} means max_staleness = {bound} and when_too_old = 'wait', got "
+            f"{config.max_staleness} and {config.when_too_old!r}; drop these two keys, or the schedule",
+        )
+    ]
+
+
 def _unread_problems(config: RunConfig) -> list[Problem]:
     """Keys that were changed and that the algorithm never reads: a knob that does nothing misleads."""
-    unread = CRITIC_KEYS if config.algorithm in GROUP_ALGORITHMS else ()
-    if config.algorithm in DIS_ALGORITHMS:
-        unread = (*unread, *CLIP_KEYS)
     fields = type(config.method).model_fields
     problems = [
         Problem(
@@ -96,8 +108,9 @@ def _unread_problems(config: RunConfig) -> list[Problem]:
             f"method.{key}: got {getattr(config.method, key)!r}, but {config.algorithm!r} does not read it; "
             "drop the key",
         )
-        for key in unread
-        if getattr(config.method, key) != fields[key].default
+        for key in fields
+        if key not in TRAITS[config.algorithm].reads | ALWAYS_READ
+        and getattr(config.method, key) != fields[key].default
     ]
     sft = config.sft
     if sft.optimiser != "muon" and sft.muon_lr != type(sft).model_fields["muon_lr"].default:
@@ -165,11 +178,40 @@ def _rollout_problems(config: RunConfig) -> list[Problem]:
     return problems
 
 
+def _mix_problems(config: RunConfig) -> list[Problem]:
+    env = config.env
+    if not env.mix:
+        return []
+    names = [part.name for part in env.mix]
+    problems = [
+        Problem(
+            ("env.mix",),
+            f"env.mix: got {name!r} {names.count(name)} times; give each environment once, with the sum of the weights",
+        )
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    fields = type(env).model_fields
+    problems += [
+        Problem(
+            (f"env.{key}", "env.mix"),
+            f"env.{key}: got {getattr(env, key)!r}, but env.mix names the environments; move the key to its "
+            "[[env.mix]]",
+        )
+        for key in ("name", "prompts", "num_prompts")
+        if getattr(env, key) != fields[key].default
+    ]
+    return problems
+
+
 CHECKS = (
+    _mix_problems,
     _stage_problems,
     _group_problems,
     _sampling_problems,
     _staleness_problems,
+    _prompt_problems,
+    _schedule_problems,
     _rollout_problems,
     _unread_problems,
 )

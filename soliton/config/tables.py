@@ -42,8 +42,21 @@ class ModelTable(Table):
     """Whether input and output embeddings are one matrix."""
 
 
+class MixTable(Table):
+    """One of several environments of a run."""
+
+    name: str = Field(pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?$")
+    """As `env.name`; also what its metrics are called: `env/NAME/...`."""
+    weight: int = Field(default=1, ge=1)
+    """Its draws in every `sum of all weights` draws."""
+    prompts: str | None = None
+    """As `env.prompts`."""
+    num_prompts: int | None = Field(default=None, ge=1)
+    """As `env.num_prompts`."""
+
+
 class EnvTable(Table):
-    """The task."""
+    """The task, or several."""
 
     name: str = Field(default="calculator", pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?$")
     """Built-in environment (`calculator`), or your own as `module:Class` or `module:reward_function`."""
@@ -51,6 +64,8 @@ class EnvTable(Table):
     """JSONL file of prompts for a reward function: rows with a "prompt" and the columns that it reads."""
     num_prompts: int | None = Field(default=None, ge=1)
     """Size of the training prompt set; None: an endless stream of new prompts."""
+    mix: tuple[MixTable, ...] = ()
+    """Several environments in one run instead of `name`: one `[[env.mix]]` each, with a weight."""
     latency: LatencyConfig = LatencyConfig()
     """Simulated tool latency, in seconds of the run's clock."""
 

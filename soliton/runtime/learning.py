@@ -18,6 +18,7 @@ from soliton.errors import RunError
 from soliton.failpoints import failpoint
 from soliton.learner.learner import Learner
 from soliton.runtime.controls import with_shuffled_rewards
+from soliton.runtime.mixture import environment_metrics
 from soliton.store.staleness import dropped_long_share
 from soliton.store.store import BatchItem, Store, StoreStatus
 from soliton.types import Clock, Publication, stable_seed
@@ -102,7 +103,7 @@ class Learning:
         metrics = self._learner.finish_step()
         await self._clock.sleep_until(self._clock.now() + self._pace.critic_updates_s)
         self.batches += 1
-        self._report(metrics, await self._store.status())
+        self._report({**metrics, **environment_metrics(items)}, await self._store.status())
 
     async def _published(self) -> Publication:
         weights = {name: tensor.clone() for name, tensor in published_state(self._learner.actor.model).items()}
@@ -146,4 +147,5 @@ def _store_metrics(status: StoreStatus, now_s: float) -> StepMetrics:
         **{f"ledger/dropped_{reason}": float(count) for reason, count in ledger.dropped.items()},
         "ledger/draws_given_up": float(status.num_given_up),
         "staleness/dropped_long_share": dropped_long_share(status.dropped_by_length_decile),
+        **{f"env/{name}/failed": float(count) for name, count in status.failed_by_environment.items()},
     }

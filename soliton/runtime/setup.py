@@ -20,6 +20,7 @@ from soliton.models.support import refuse_unsupported
 from soliton.models.tiny import tiny_qwen3_config, tiny_qwen3_moe_config
 from soliton.prompts.stream import PromptStream
 from soliton.rollout.renderer import Renderer
+from soliton.runtime.mixture import mixed_task
 from soliton.runtime.task import Task, find_task
 from soliton.types import Clock, stable_seed
 
@@ -76,9 +77,21 @@ def make_setup(config: RunConfig, model_folder: Path | None) -> Setup:
     if model_folder is not None:
         num_token_ids = max(tokenizer.get_vocab().values()) + 1
         refuse_unsupported(model_folder, num_token_ids=num_token_ids, max_tokens=config.limits.max_tokens)
-    task = find_task(config.env.name, config.env.prompts)
+    task = task_of(config)
     prompts = task.make_prompts(seed=stable_seed(config.seed, "prompts"), num_prompts=config.env.num_prompts)
     return Setup(config=config, task=task, tokenizer=tokenizer, renderer=renderer, prompts=prompts)
+
+
+def task_of(config: RunConfig) -> Task:
+    """The task that `[env]` describes: one environment, or a mixture of several."""
+    mix = config.env.mix
+    if not mix:
+        return find_task(config.env.name, config.env.prompts)
+    return mixed_task(
+        {part.name: find_task(part.name, part.prompts) for part in mix},
+        {part.name: part.weight for part in mix},
+        {part.name: part.num_prompts for part in mix},
+    )
 
 
 def initial_model(config: RunConfig, setup: Setup, model_folder: Path | None) -> PreTrainedModel:

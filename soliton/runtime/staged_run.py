@@ -16,6 +16,7 @@ from soliton.learner.learner import Learner
 from soliton.models.critic import Critic
 from soliton.report.view import RunView
 from soliton.runtime.inline_training import train_inline
+from soliton.runtime.mixture import pass_at_1_by_environment
 from soliton.runtime.preflight import check_task
 from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.setup import initial_critic_folder, initial_model, initial_model_folder, make_setup
@@ -111,6 +112,12 @@ def _summary(
         "pass_at_1_after": estimate_or_none(after.pass_at_1() if after else None),
         "pass_at_1_gain": estimate_or_none(gain(before, after, config.eval.seed) if before and after else None),
     }
+    if config.env.mix:
+        summary["pass_at_1_by_environment"] = {
+            name: {environment: estimate_or_none(each) for environment, each in pass_at_1_by_environment(made).items()}
+            for name, made in (("before", before), ("after", after))
+            if made is not None
+        }
     if trained is not None:
         learner, end = trained
         summary |= train_summary(folder.read_metrics("train"), end.ledger, config)

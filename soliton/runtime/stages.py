@@ -26,6 +26,7 @@ from soliton.models.critic import Critic
 from soliton.models.load import load_causal_lm
 from soliton.report.view import RunView
 from soliton.runtime.collect import collect
+from soliton.runtime.mixture import pass_at_1_by_environment
 from soliton.runtime.recording import ExampleRecorder
 from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.setup import Setup
@@ -135,6 +136,8 @@ class Stages:
         with atomic_file(kept) as file:
             file.write_bytes(msgspec.json.encode(evaluation))
         self.view.note(f"pass@1 {name}: {evaluation.pass_at_1()}")
+        for environment, estimate in pass_at_1_by_environment(evaluation).items():
+            self.view.note(f"pass@1 {name}, {environment}: {estimate}")
         return evaluation
 
     def evaluate_now(

@@ -67,6 +67,8 @@ class AttemptBook:
     Attributes:
         awaiting: those in flight that were handed in and whose reward is to come, with their deadline.
         changes: what happened since somebody last emptied it.
+        failed_by_environment: attempts that failed since this book began, by the environment that a mixture's prompt
+            id begins with (`environment/id`).
         queued_bytes: payload of what is queued or taken.
     """
 
@@ -76,6 +78,7 @@ class AttemptBook:
         self.queued: dict[AttemptId, Queued] = {}
         self.taken: dict[AttemptId, Taken] = {}
         self.queued_bytes = 0
+        self.failed_by_environment: dict[str, int] = {}
         self.changes: list[Change] = []
 
     def issue(self, lease: Lease) -> None:
@@ -109,6 +112,9 @@ class AttemptBook:
     def fail(self, trajectory: Trajectory, reason: DropReason, committed_s: float) -> None:
         """In flight -> dropped."""
         self._land(trajectory.attempt)
+        environment, separator, _ = trajectory.prompt_id.rpartition("/")
+        if separator:
+            self.failed_by_environment[environment] = self.failed_by_environment.get(environment, 0) + 1
         self.changes.append(Failed(trajectory, reason, committed_s))
 
     def supersede(self, attempt: AttemptId) -> None:

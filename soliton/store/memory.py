@@ -59,6 +59,7 @@ class MemoryStore(AwaitingStore):
             superseded=list(finished.superseded),
             dropped={reason.value: list(attempts) for reason, attempts in finished.dropped.items()},
             lengths=work.lengths,
+            failed_by_environment=work.book.failed_by_environment,
             wait_s=(waits[0].total_s, waits[1].total_s, waits[2].total_s),
         ).encode()
 

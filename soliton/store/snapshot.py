@@ -25,6 +25,7 @@ class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         in_flight: leases, in the order they were given. Their episodes are parked elsewhere and commit later.
         awaiting: those in flight that were handed in and whose reward is to come, with their deadline.
         payloads: what is queued, in the order of `queued`.
+        failed_by_environment: as in `StoreStatus`.
         wait_s: seconds waited for admission, for a batch, and on hold.
     """
 
@@ -45,6 +46,7 @@ class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     dropped: dict[str, list[AttemptId]]
     lengths: LengthCounts
     wait_s: tuple[float, float, float]
+    failed_by_environment: dict[str, int] = {}
 
     def encode(self) -> bytes:
         """As bytes."""
@@ -73,6 +75,7 @@ class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         """
         book = AttemptBook()
         book.in_flight = {lease.attempt: lease for lease in self.in_flight}
+        book.failed_by_environment = dict(self.failed_by_environment)
         book.awaiting = {trajectory.attempt: (trajectory, deadline_s) for trajectory, deadline_s in self.awaiting}
         for queued in self.queued:
             book.put(queued)

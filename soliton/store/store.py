@@ -59,6 +59,7 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
             a rising tail is a length bias.
         num_given_up: draws given up: too many failed attempts, or too few valid members.
         queued_bytes: payload bytes of the trajectories queued.
+        failed_by_environment: attempts that the world failed in this start of the store, by environment of a mixture.
         waiting: role ("rollouts", "learner") -> what it waits for, for each that is blocked right now.
     """
 
@@ -73,6 +74,7 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     num_given_up: int
     queued_bytes: int
     waiting: dict[str, Waiting]
+    failed_by_environment: dict[str, int] = {}
 
 
 class Store(Protocol):

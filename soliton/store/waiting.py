@@ -145,6 +145,7 @@ class WaitingStore(abc.ABC):
             num_given_up=work.num_given_up,
             queued_bytes=work.book.queued_bytes,
             waiting=self._waiting(),
+            failed_by_environment=dict(work.book.failed_by_environment),
         )
 
     # -- for the run's owner ------------------------------------------------------------------------------------------

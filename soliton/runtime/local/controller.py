@@ -330,4 +330,5 @@ class Controller:
 def _prompt_stream(config: RunConfig) -> str:
     """What decides which prompt a draw is: a store belongs to one prompt stream."""
     env = config.env
-    return json.dumps({"env": env.name, "prompts": env.prompts, "num_prompts": env.num_prompts, "seed": config.seed})
+    names = env.name if not env.mix else [part.model_dump() for part in env.mix]
+    return json.dumps({"env": names, "prompts": env.prompts, "num_prompts": env.num_prompts, "seed": config.seed})
