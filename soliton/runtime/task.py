@@ -17,6 +17,7 @@ import numpy as np
 from soliton.envs.base import BaseEnvironment
 from soliton.envs.calculator import Calculator, demonstration
 from soliton.envs.environment import Environment, Message
+from soliton.envs.maze import Maze
 from soliton.envs.single_turn import SingleTurn
 from soliton.errors import ConfigError
 from soliton.prompts.calculator import CalculatorPrompts
@@ -45,7 +46,10 @@ class Task:
     demonstrate: Demonstrate | None = None
 
 
-BUILT_IN = {"calculator": Task(Calculator, CalculatorPrompts, demonstration)}
+BUILT_IN = {
+    "calculator": Task(Calculator, CalculatorPrompts, demonstration),
+    "maze": Task(Maze, partial(DrawnPrompts, Maze.item), Maze.demonstration),
+}
 
 
 def find_task(name: str, prompts_file: str | None = None) -> Task:

@@ -8,12 +8,29 @@ import pytest
 from soliton.envs.calculator import Calculator
 from soliton.envs.environment import Environment, Message, StepResult
 from soliton.envs.latency import LatencyConfig, SimulatedLatency
+from soliton.envs.maze import Maze
 from soliton.prompts.calculator import CalculatorPrompts
+from soliton.prompts.items import DrawnPrompts
 from tests.fakes.manual_clock import ManualClock
 
 PROMPTS = [CalculatorPrompts(0).at(draw) for draw in range(8)]
 LATENCY = LatencyConfig(kind="uniform", low_s=0.1, high_s=1.0)
+MAZE = DrawnPrompts(Maze.item, seed=0)
+
+
+class MazeOfAnyPrompt(Maze):
+    """Plays its own maze whatever the prompt, so that all environments go through the same tests."""
+
+    async def reset(self, prompt, seed):
+        return await super().reset(MAZE.at(prompt.content["answer"]), seed)
+
+    async def step(self, action):
+        is_open = [seen != "#" for seen in self._view()[:4]]
+        return await super().step("nesw"[is_open.index(True)] if action[:1].isdigit() else action)
+
+
 MAKERS = {
+    "maze": lambda clock, seed: MazeOfAnyPrompt(),
     "calculator": lambda clock, seed: Calculator(),
     "calculator with latency": lambda clock, seed: SimulatedLatency(Calculator(), clock, LATENCY, seed),
 }
