@@ -22,6 +22,7 @@ from starlette.routing import Route
 from soliton.errors import ConfigError, RunError, StorageFullError
 from soliton.store import wire
 from soliton.store.codec import decode_record
+from soliton.store.group_commit import GroupCommit
 from soliton.store.guard import Guard
 from soliton.store.limits import HubLimits
 from soliton.store.replies import answer, failure, http_failure
@@ -97,6 +98,7 @@ class Hub:
     def __init__(self, store: ServedStore, limits: HubLimits) -> None:
         self._store = store
         self._limits = limits
+        self._commits = GroupCommit(store)
         self._calls: dict[tuple[str, str, int], _Call] = {}
         self._waits: set[asyncio.Task[Any]] = set()
         self.retry_after = {"retry-after": f"{limits.retry_after_s:g}"}
@@ -119,13 +121,13 @@ class Hub:
     async def commit(self, request: Request) -> Response:
         """`Store.commit` for each trajectory of a list; 429 if there is room for none of them.
 
-        One request may pass the store's byte limit, as it is carried out whole.
+        Requests that arrive together may pass the store's byte limit, as each is carried out whole.
         """
         trajectories = await self._read(request, list[Trajectory])
         admitted = [trajectory for trajectory in trajectories if not self._store.must_wait(trajectory)]
         if trajectories and not admitted:
             raise HTTPException(429, "the store is full until the learner takes a batch", self.retry_after)
-        answers = {answer.attempt: answer for answer in self._commit(admitted)}
+        answers = {answer.attempt: answer for answer in await self._commits.commit(admitted)}
         return answer(
             wire.CommitAnswers(
                 [answers.get(each.attempt) or wire.CommitAnswer(each.attempt) for each in trajectories],
@@ -159,19 +161,6 @@ class Hub:
     async def _grant(self, call: _Call, ask: wire.LeaseRequest) -> list[Lease]:
         call.leases = await self._store.lease(ask.limit, ask.holder)
         return call.leases
-
-    def _commit(self, trajectories: list[Trajectory]) -> list[wire.CommitAnswer]:
-        """All together; one by one if that is refused, so that each has its own answer."""
-        try:
-            acks = self._store.commit_many(trajectories)
-        except StorageFullError:
-            raise
-        except (RunError, ValueError) as error:
-            if len(trajectories) > 1:
-                return [answer for trajectory in trajectories for answer in self._commit([trajectory])]
-            kind = "RunError" if isinstance(error, RunError) else "ValueError"
-            return [wire.CommitAnswer(trajectories[0].attempt, failure=wire.Failure(kind, str(error)))]
-        return [wire.CommitAnswer(each.attempt, ack) for each, ack in zip(trajectories, acks, strict=True)]
 
     async def _read(self, request: Request, kind: type[Body]) -> Body:
         """The body as a valid `kind`."""

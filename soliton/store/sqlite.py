@@ -32,6 +32,9 @@ Durability = Literal["process", "power"]
 
 log = logging.getLogger(__name__)
 
+CHECKPOINT_PAGES = 4_000
+"""Pages in the log (16 MB) before SQLite moves them into the file: four times its default, a quarter of the flushes."""
+
 
 class SqliteStore(AwaitingStore):
     """`soliton.store.store.Store` in a file. Made by `open`; one process at a time may have it open for writing.
@@ -187,6 +190,7 @@ def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
         return connection
     except UNREADABLE as error:
