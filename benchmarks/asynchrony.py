@@ -40,7 +40,7 @@ from soliton.types import Publication
 ROOT = Path(__file__).parents[1]
 LATENCIES = {"0": None, "5-500": (0.005, 0.5), "50-2000": (0.05, 2.0)}
 """Name (milliseconds) -> range in seconds."""
-WARM_UP, STEPS, ROUNDS = 5, 17, 3
+WARM_UP, STEPS, ROUNDS = 4, 12, 3
 ENGINE_TRAJECTORIES = 512
 
 
