@@ -5,13 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from soliton.advantages import length_adaptive_lambda, skip_observation_gae
-from soliton.algorithms.options import MethodOptions
+from soliton.advantages import length_adaptive_lambda, naive_gae, skip_observation_gae
+from soliton.algorithms.options import AlgorithmName, MethodOptions
+from soliton.algorithms.traits import TRAITS
 from soliton.learner.method import CriticUse, PackedBatch
 
 
-def critic_use(options: MethodOptions, preset: CriticUse) -> CriticUse:
+def critic_use(name: AlgorithmName, options: MethodOptions) -> CriticUse:
     """The preset's use of its critic, with what the recipe set instead."""
+    preset = TRAITS[name].critic
+    assert preset is not None
     return CriticUse(
         updates=options.critic_updates or preset.updates,
         trainable=options.critic_trainable or preset.trainable,
@@ -24,6 +27,13 @@ def critic_use(options: MethodOptions, preset: CriticUse) -> CriticUse:
 def policy_advantages(batch: PackedBatch, options: MethodOptions) -> Tensor:
     """Skip-observation GAE at the policy's lambda; float32 [T], 0 off the action mask."""
     return _gae(batch, options.gamma, _policy_lambda(batch, options))
+
+
+def policy_advantages_through_observations(batch: PackedBatch, options: MethodOptions) -> Tensor:
+    """GAE that steps through observations at the policy's lambda; for study."""
+    assert batch.values is not None
+    lam = _policy_lambda(batch, options)
+    return naive_gae(batch.values, batch.rewards, batch.action_mask, batch.segment_ids, gamma=options.gamma, lam=lam)
 
 
 def critic_returns(batch: PackedBatch, options: MethodOptions) -> Tensor:
@@ -47,7 +57,13 @@ def _gae(batch: PackedBatch, gamma: float, lam: float | Tensor) -> Tensor:
 
 
 def _policy_lambda(batch: PackedBatch, options: MethodOptions) -> float | Tensor:
+    counts = torch.bincount(batch.segment_ids, weights=batch.action_mask.double(), minlength=len(batch.groups))
+    return lambda_of(counts.long(), options)
+
+
+def lambda_of(lengths: Tensor, options: MethodOptions) -> float | Tensor:
+    """The policy's lambda: a fixed one, or of trajectories of these lengths."""
+    assert options.policy_lambda is not None, "the preset has a default"
     if options.policy_lambda != "length-adaptive":
         return options.policy_lambda
-    counts = torch.bincount(batch.segment_ids, weights=batch.action_mask.double(), minlength=len(batch.groups))
-    return length_adaptive_lambda(counts.long(), alpha=options.alpha)
+    return length_adaptive_lambda(lengths, alpha=options.alpha)

@@ -11,14 +11,16 @@ from functools import partial
 from soliton.algorithms.group import group_normalised_advantages
 from soliton.algorithms.latest_policy_clip import latest_policy_clip_loss
 from soliton.algorithms.options import MethodOptions
+from soliton.algorithms.traits import TRAITS, completed
 from soliton.learner.method import Method
 
 
 def grpo(options: MethodOptions) -> Method:
     """Build the preset `grpo`."""
+    options = completed("grpo", options)
     return Method(
         name="grpo",
-        group_size=options.group_size or 8,
+        group_size=options.group_size or TRAITS["grpo"].group_size,
         critic=None,
         advantages=group_normalised_advantages,
         returns=None,

@@ -14,6 +14,7 @@ from soliton.losses.result import LossResult
 
 def latest_policy_clip_loss(inputs: ActorLossInputs, options: MethodOptions) -> LossResult:
     """PPO clip against `policy_logprobs.detach()`."""
+    assert options.clip_low is not None and options.clip_high is not None, "the preset has defaults"  # noqa: PT018
     return ppo_clip_loss(
         inputs.policy_logprobs,
         inputs.policy_logprobs.detach(),

@@ -6,7 +6,29 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-AlgorithmName = Literal["sao", "grpo", "grpo-dis", "vapo"]
+AlgorithmName = Literal[
+    "sao",
+    "sao-k1",
+    "sao-full-critic",
+    "sao-post-fit",
+    "sao-dis-only",
+    "sao-step-average",
+    "sao-step-last",
+    "sao-no-skip",
+    "grpo",
+    "grpo-dis",
+    "vapo",
+    "ppo",
+    "rloo",
+    "reinforce",
+    "decoupled-ppo",
+    "gspo",
+    "dcpo",
+    "icepop",
+    "vtrace",
+    "running-mean",
+    "spo",
+]
 
 
 class MethodOptions(BaseModel):
@@ -20,14 +42,17 @@ class MethodOptions(BaseModel):
     that the band would have masked."""
     eps_high: float = Field(gt=0, le=1e30)
     """Upper half-width of the DIS band: trusted below ratio 1 + eps_high. The paper uses 5.0 (math), 3.0 (coding)."""
-    clip_low: float = Field(default=0.2, gt=0, lt=1)
-    """PPO clip below 1, for `grpo` and `vapo`. Default: DAPO's clip-higher (not stated in the paper)."""
-    clip_high: float = Field(default=0.28, gt=0, allow_inf_nan=False)
-    """PPO clip above 1. Default: DAPO's clip-higher."""
+    clip_low: float | None = Field(default=None, gt=0, lt=1)
+    """Clip below 1. Presets: 0.2 for `grpo`, `vapo`, `spo` (DAPO's clip-higher; not stated in the paper), `ppo`,
+    `decoupled-ppo` and `icepop`, 3e-4 for `gspo`, 0.16 for `dcpo`."""
+    clip_high: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Clip above 1. Presets: 0.28 for `grpo`, `vapo`, `spo`, 0.2 for `ppo`, `decoupled-ppo`, `icepop` and `dcpo`,
+    4e-4 for `gspo`."""
     gamma: float = Field(default=1.0, ge=0, le=1)
     """Discount. Not given in the paper; 1 is our choice."""
-    policy_lambda: Annotated[float, Field(ge=0, le=1)] | Literal["length-adaptive"] = "length-adaptive"
-    """GAE lambda for advantages: a number in [0, 1], or 1 - 1/(alpha * l) with l action tokens (paper 4.1)."""
+    policy_lambda: Annotated[float, Field(ge=0, le=1)] | Literal["length-adaptive"] | None = None
+    """GAE lambda for advantages: a number in [0, 1], or 1 - 1/(alpha * l) with l action tokens (paper 4.1). Presets:
+    length-adaptive, 0.95 for `ppo`."""
     alpha: float = Field(default=1.5, gt=0, allow_inf_nan=False)
     """alpha of the length-adaptive lambda (paper 4.1)."""
     critic_lambda: float = Field(default=1.0, ge=0, le=1)
@@ -35,10 +60,16 @@ class MethodOptions(BaseModel):
     group_size: int | None = Field(default=None, ge=1)
     """Rollouts per prompt. Presets: 1 with a critic, 8 for groups."""
     critic_updates: int | None = Field(default=None, ge=1)
-    """K, critic updates per actor update. Presets: 2 for `sao`, 1 for `vapo`."""
+    """K, critic updates per actor update. Presets: 2 for `sao`, 1 for `sao-k1`, `vapo` and others."""
     critic_trainable: Literal["mlp", "mlp_norms", "all"] | None = None
     """What trains in the critic during RL. Presets: "mlp" for `sao` (frozen attention), "all" for `vapo`."""
     train_router: bool = False
     """Train the routers of mixture-of-experts layers in the critic, too."""
     advantage_values: Literal["pre_fit", "post_fit"] | None = None
-    """Values for advantages from before or after the K updates. Presets: pre_fit."""
+    """Values for advantages from before or after the K updates. Presets: pre_fit, but for `sao-post-fit`."""
+    baseline_window: int | None = Field(default=None, ge=1)
+    """Rewards in the baseline of `running-mean`. None: the paper's, 8 of the prompt or 128 overall."""
+    baseline_scope: Literal["prompt", "global"] = "prompt"
+    """Whether `running-mean` keeps a window for each prompt (they must come back) or one for all."""
+    baseline_prior: float | None = Field(default=None, allow_inf_nan=False)
+    """Baseline before the first reward, for `running-mean` and `spo` (there in [0, 1]). Presets: 0.5, our choice."""

@@ -12,15 +12,17 @@ from functools import partial
 from soliton.algorithms.critic import critic_returns, critic_use, policy_advantages
 from soliton.algorithms.dis import dis_actor_loss
 from soliton.algorithms.options import MethodOptions
-from soliton.learner.method import CriticUse, Method
+from soliton.algorithms.traits import completed
+from soliton.learner.method import Method
 
 
 def sao(options: MethodOptions) -> Method:
     """Build the preset `sao`."""
+    options = completed("sao", options)
     return Method(
         name="sao",
         group_size=options.group_size or 1,
-        critic=critic_use(options, CriticUse(updates=2, trainable="mlp")),
+        critic=critic_use("sao", options),
         advantages=partial(policy_advantages, options=options),
         returns=partial(critic_returns, options=options),
         actor_loss=partial(dis_actor_loss, options=options),

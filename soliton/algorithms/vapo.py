@@ -13,14 +13,16 @@ from soliton.algorithms.critic import critic_use
 from soliton.algorithms.latest_policy_clip import latest_policy_clip_loss
 from soliton.algorithms.options import MethodOptions
 from soliton.algorithms.sao import sao
-from soliton.learner.method import CriticUse, Method
+from soliton.algorithms.traits import completed
+from soliton.learner.method import Method
 
 
 def vapo(options: MethodOptions) -> Method:
     """Build the preset `vapo`."""
+    options = completed("vapo", options)
     return replace(
         sao(options),
         name="vapo",
-        critic=critic_use(options, CriticUse(updates=1, trainable="all")),
+        critic=critic_use("vapo", options),
         actor_loss=partial(latest_policy_clip_loss, options=options),
     )

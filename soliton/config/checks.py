@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING
 
 from soliton.algorithms.traits import TRAITS
 from soliton.config.problems import Problem
+from soliton.store.config import WhenTooOld
 
 if TYPE_CHECKING:
     from soliton.config.run_config import RunConfig
 
 GROUP_ALGORITHMS: dict[str, int] = {name: traits.group_size for name, traits in TRAITS.items() if traits.compares}
 """Presets that compare rollouts of a prompt, and their group sizes."""
+PRESET_CRITICS: dict[str, tuple[int, str]] = {
+    name: (traits.critic.updates, traits.critic.trainable) for name, traits in TRAITS.items() if traits.critic
+}
+"""Presets with a critic: updates per actor update, and what trains in it."""
 ALWAYS_READ = frozenset({"eps_low", "eps_high", "group_size"})
 """`[method]` keys with a use in every preset, or a check of their own."""
-SCHEDULE_BOUNDS = {"synchronous": 0, "one-step-off": 1}
-"""Largest staleness under each schedule; both wait for what would get too old."""
+SCHEDULES: dict[str, tuple[int, WhenTooOld]] = {"synchronous": (0, "wait"), "one-step-off": (1, "wait")}
+"""Largest staleness, and what happens past it, under schedules that fix both."""
 STAGES_IN_ORDER = ("sft", "value_pretraining", "train", "eval")
 
 
@@ -60,10 +65,11 @@ def _group_problems(config: RunConfig) -> list[Problem]:
             )
         )
     if config.algorithm not in GROUP_ALGORITHMS and config.group_size > 1:
+        has = "has a critic and " if config.algorithm in PRESET_CRITICS else ""
         problems.append(
             Problem(
                 keys,
-                f"method.group_size: got {config.group_size}, but {config.algorithm!r} samples one rollout per "
+                f"method.group_size: got {config.group_size}, but {config.algorithm!r} {has}samples one rollout per "
                 "prompt; drop the key or use a group method such as 'grpo-dis'",
             )
         )
@@ -74,28 +80,33 @@ def _prompt_problems(config: RunConfig) -> list[Problem]:
     """Baselines of a prompt are learned when it comes back, and memory is kept for each."""
     kept = TRAITS[config.algorithm].keeps_prompts
     everywhere = config.algorithm == "running-mean" and config.method.baseline_scope == "global"
-    if not kept or everywhere or config.env.num_prompts is not None:
+    sizes = [part.num_prompts for part in config.env.mix] or [config.env.num_prompts]
+    if not kept or everywhere or None not in sizes:
         return []
     or_else = ', or method.baseline_scope = "global"' if config.algorithm == "running-mean" else ""
     return [
         Problem(
-            ("algorithm", "env.num_prompts"),
-            f"env.num_prompts: got none, but {config.algorithm!r} keeps a baseline for each prompt, so prompts must come "
-            f"back; set env.num_prompts, such as 256{or_else}",
+            ("algorithm", "env.num_prompts", "env.mix"),
+            f"env.num_prompts: got none, but {config.algorithm!r} keeps a baseline for each prompt, so prompts must "
+            f"come back; set env.num_prompts, such as 256{or_else}",
         )
     ]
 
 
 def _schedule_problems(config: RunConfig) -> list[Problem]:
-    bound = SCHEDULE_BOUNDS.get(config.schedule)
-    if bound is None or (config.max_staleness, config.when_too_old) == (bound, "wait"):
+    """A schedule that fixes bound and wait leaves nothing for the keys that set them."""
+    if config.schedule not in SCHEDULES:
         return []
+    bound, when = SCHEDULES[config.schedule]
+    fields = type(config).model_fields
     return [
         Problem(
-            ("schedule", "max_staleness", "when_too_old"),
-            f"schedule: {config.schedule!r} means max_staleness = {bound} and when_too_old = 'wait', got "
-            f"{config.max_staleness} and {config.when_too_old!r}; drop these two keys, or the schedule",
+            (key, "schedule"),
+            f"{key}: got {getattr(config, key)!r}, but schedule = {config.schedule!r} means {meant!r}; drop the key "
+            "or the schedule",
         )
+        for key, meant in (("max_staleness", bound), ("when_too_old", when))
+        if getattr(config, key) not in (meant, fields[key].default)
     ]
 
 

@@ -9,7 +9,8 @@ import tomli_w
 from pydantic import Field, model_validator
 
 from soliton.algorithms.options import AlgorithmName, MethodOptions
-from soliton.config.checks import GROUP_ALGORITHMS, problems_of
+from soliton.algorithms.traits import TRAITS
+from soliton.config.checks import SCHEDULES, problems_of
 from soliton.config.problems import CombinationError
 from soliton.config.tables import (
     CheckpointTable,
@@ -49,6 +50,9 @@ class RunConfig(Table):
     """Under `inline` two runs with equal seeds (and configurations) end with equal weights."""
     stages: tuple[StageName, ...] = ("sft", "value_pretraining", "train", "eval")
     """What runs, in this order. `eval` alone evaluates; with `train` it evaluates before and after."""
+    schedule: Literal["asynchronous", "synchronous", "one-step-off"] = "asynchronous"
+    """`synchronous` trains on data of the newest policy only (bound 0), `one-step-off` on data up to one step old
+    (bound 1, arXiv 2410.18252); both wait for what would get too old. `asynchronous` reads the next two keys."""
     max_staleness: int | Literal["unbounded"] = 8
     """Largest staleness (in learner steps) a trajectory may have when consumed; "unbounded" is for studies."""
     when_too_old: Literal["drop", "wait", "mask_tokens"] = "drop"
@@ -83,18 +87,18 @@ class RunConfig(Table):
     @property
     def group_size(self) -> int:
         """Rollouts per prompt: what the recipe says, else what the preset says."""
-        return self.method.group_size or GROUP_ALGORITHMS.get(self.algorithm, 1)
+        return self.method.group_size or TRAITS[self.algorithm].group_size
 
     def store_config(self) -> StoreConfig:
         """The store's share of this configuration."""
-        unbounded = self.max_staleness == "unbounded"
+        bound, when_too_old = SCHEDULES.get(self.schedule, (self.max_staleness, self.when_too_old))
         max_queued_bytes = self.local.max_queued_mb * 2**20 if self.runtime == "local" else None
         return StoreConfig(
             batch_size=self.train.batch_size,
             group_size=self.group_size,
-            max_staleness=None if self.max_staleness == "unbounded" else self.max_staleness,
-            when_too_old=self.when_too_old,
-            max_outstanding=self.train.batch_size + self.rollout.max_in_flight if unbounded else None,
+            max_staleness=None if bound == "unbounded" else bound,
+            when_too_old=when_too_old,
+            max_outstanding=self.train.batch_size + self.rollout.max_in_flight if bound == "unbounded" else None,
             max_attempts=self.rollout.max_attempts,
             max_queued_bytes=max_queued_bytes,
             num_draws=None,

@@ -20,7 +20,7 @@ MAX_RATIO = 10.0
 """Upper bound for the rarest tokens, where the formula has none (the paper's r_max)."""
 
 
-def dcpo_bounds(old_logprobs: Tensor, *, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:
+def dcpo_bounds(proximal_logprobs: Tensor, *, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:
     """Bound the ratio r of a token of old probability q so that |r - 1| * r * q stays below a constant.
 
         low = 1/2 + 1/2 sqrt(max(0, 1 - 4 clip_low / q)),   high = min(10, 1/2 + 1/2 sqrt(1 + 4 clip_high / q))
@@ -30,14 +30,14 @@ def dcpo_bounds(old_logprobs: Tensor, *, clip_low: float, clip_high: float) -> t
     Example: q = 1 with clip_low 0.16 and clip_high 0.2 gives 0.8 and 1.17.
 
     Args:
-        old_logprobs: floating [T], <= 0; detached here.
+        proximal_logprobs: floating [T], <= 0; detached here.
         clip_low: >= 0; its unit is a probability.
         clip_high: likewise.
 
     Returns:
         Two tensors [T], at least float32. A log-prob of -inf gives 0.5 and 10.
     """
-    probability = at_least_float32(old_logprobs.detach()).exp()
+    probability = at_least_float32(proximal_logprobs.detach()).exp()
     inverse = 1.0 / probability.clamp(min=torch.finfo(probability.dtype).tiny)
     low = 0.5 + 0.5 * (1.0 - 4.0 * clip_low * inverse).clamp(min=0.0).sqrt()
     high = 0.5 + 0.5 * (1.0 + 4.0 * clip_high * inverse).sqrt()
@@ -46,7 +46,7 @@ def dcpo_bounds(old_logprobs: Tensor, *, clip_low: float, clip_high: float) -> t
 
 def dcpo_clip_loss(
     policy_logprobs: Tensor,
-    old_logprobs: Tensor,
+    proximal_logprobs: Tensor,
     advantages: Tensor,
     action_mask: Tensor,
     *,
@@ -60,12 +60,11 @@ def dcpo_clip_loss(
         loss = - sum_t min(r_t A_t, clip(r_t, low(q_t), high(q_t)) A_t) / num_action_tokens
 
     Special case: policy = old has the gradient of plain advantage actor-critic.
-    Arguments, returns and errors as for `ppo_clip_loss`, with `old_logprobs` for `proximal_logprobs`; both clips are
-    finite and >= 0.
+    Arguments, returns and errors as for `ppo_clip_loss`; both clips are finite and >= 0.
     """
     if not (0 <= clip_low < math.inf and 0 <= clip_high < math.inf):
         raise ValueError(f"clip_low and clip_high must be finite and >= 0, got {clip_low} and {clip_high}")
-    inputs = checked_inputs(policy_logprobs, advantages, action_mask, trusted, old_logprobs=old_logprobs)
-    read = torch.where(inputs.mask, old_logprobs.detach(), 0.0)  # a masked NaN would make NaN bounds
+    inputs = checked_inputs(policy_logprobs, advantages, action_mask, trusted, proximal_logprobs=proximal_logprobs)
+    read = torch.where(inputs.mask, proximal_logprobs.detach(), 0.0)  # a masked NaN would make NaN bounds
     low, high = dcpo_bounds(read, clip_low=clip_low, clip_high=clip_high)
-    return surrogate_loss(inputs, clipped_surrogate(inputs, old_logprobs, low, high), num_action_tokens)
+    return surrogate_loss(inputs, clipped_surrogate(inputs, proximal_logprobs, low, high), num_action_tokens)

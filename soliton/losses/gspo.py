@@ -21,7 +21,7 @@ from soliton.losses.surrogate import checked_inputs
 
 def gspo_loss(
     policy_logprobs: Tensor,
-    old_logprobs: Tensor,
+    proximal_logprobs: Tensor,
     advantages: Tensor,
     action_mask: Tensor,
     segment_ids: Tensor,
@@ -43,7 +43,7 @@ def gspo_loss(
 
     Args:
         policy_logprobs: [T], the only input that receives a gradient.
-        old_logprobs: [T], of the policy that is clipped against.
+        proximal_logprobs: [T], of the policy that is clipped against.
         advantages: [T], finite on action tokens. Entries off the mask are not read, in any of the three.
         action_mask: [T] bool (or numbers that are 0 or 1).
         segment_ids: int64 [T], >= 0, trajectory of each token, any order.
@@ -63,10 +63,10 @@ def gspo_loss(
     """
     if not (0 <= clip_low <= 1 and 0 <= clip_high < math.inf):
         raise ValueError(f"clip_low must be in [0, 1] and clip_high finite >= 0, got {clip_low} and {clip_high}")
-    inputs = checked_inputs(policy_logprobs, advantages, action_mask, trusted, old_logprobs=old_logprobs)
+    inputs = checked_inputs(policy_logprobs, advantages, action_mask, trusted, proximal_logprobs=proximal_logprobs)
     if segment_ids.shape != inputs.mask.shape or segment_ids.dtype != torch.int64 or bool((segment_ids < 0).any()):
         raise ValueError(f"segment_ids must be int64 >= 0, one per token, got {segment_ids.dtype} {segment_ids.shape}")
-    difference = inputs.policy - at_least_float32(old_logprobs.detach())
+    difference = inputs.policy - at_least_float32(proximal_logprobs.detach())
     defined = inputs.mask & difference.isfinite()
     difference = torch.where(defined, difference, 0.0)
     difference = torch.where(inputs.trust, difference, difference.detach())

@@ -79,7 +79,7 @@ class Surrogate:
 
 
 def clipped_surrogate(
-    inputs: CheckedInputs, old_logprobs: Tensor, low: float | Tensor, high: float | Tensor
+    inputs: CheckedInputs, proximal_logprobs: Tensor, low: float | Tensor, high: float | Tensor
 ) -> Surrogate:
     """Compute min(r A, clip(r, low, high) A) with r = exp(log pi_theta - log pi_old); no gradient into pi_old.
 
@@ -87,11 +87,11 @@ def clipped_surrogate(
 
     Args:
         inputs: see `CheckedInputs`.
-        old_logprobs: [T].
+        proximal_logprobs: [T].
         low: lower bound of the ratio, one for all tokens or one each.
         high: upper bound.
     """
-    difference = inputs.policy - at_least_float32(old_logprobs.detach())
+    difference = inputs.policy - at_least_float32(proximal_logprobs.detach())
     used = inputs.trust & difference.isfinite()
     ratio = torch.where(used, difference, 0.0).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     advantage = torch.where(used, inputs.advantage, 0.0)

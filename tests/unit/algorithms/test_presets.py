@@ -5,7 +5,7 @@ import torch
 
 from soliton.algorithms.build import PRESETS, build_method
 from soliton.algorithms.options import AlgorithmName, MethodOptions
-from soliton.config import GROUP_ALGORITHMS
+from soliton.algorithms.traits import TRAITS
 from soliton.learner.method import ActorLossInputs, PackedBatch
 
 OPTIONS = MethodOptions(eps_low=0.3, eps_high=5.0)
@@ -29,12 +29,16 @@ def actor_inputs(policy: torch.Tensor, rollout: torch.Tensor, advantages: torch.
 
 
 def test_every_preset_name_is_known_everywhere():
-    assert set(PRESETS) == set(get_args(AlgorithmName))
+    assert list(PRESETS) == list(TRAITS) == list(get_args(AlgorithmName))
     for name in PRESETS:
         method = build_method(name, OPTIONS)
         assert method.name == name
-        assert method.group_size == GROUP_ALGORITHMS.get(name, 1)
-        assert (method.critic is None) == (name in GROUP_ALGORITHMS) == (method.returns is None)
+        traits = TRAITS[name]
+        assert (method.group_size, method.critic) == (traits.group_size, traits.critic)
+        assert (method.critic is None) == (method.returns is None)
+        assert (method.tracker is not None) == traits.keeps_prompts
+        assert traits.reads <= set(MethodOptions.model_fields)
+        assert set(traits.defaults) <= traits.reads
         assert method.band == (0.7, 6.0)
 
 

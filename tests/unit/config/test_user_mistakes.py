@@ -42,9 +42,9 @@ MISTAKES = [
     # values
     (
         "an unknown preset",
-        'algorithm = "sap"\n' + BAND,
+        'algorithm = "saoo"\n' + BAND,
         [],
-        ["algorithm: got 'sap'", "'grpo-dis'", "did you mean 'sao'?"],
+        ["algorithm: got 'saoo'", "'grpo-dis'", "did you mean 'sao'?"],
     ),
     ("an unknown word", BAND, ["when_too_old=dropp"], ["when_too_old: got 'dropp'", "did you mean 'drop'?"]),
     ("a number out of range", BAND, ["train.steps=0"], ["train.steps: got 0", "allowed is a whole number >= 1"]),
@@ -230,7 +230,7 @@ def test_mistakes_are_found_without_torch():
     (Path("recipe.toml")).write_text(BAND)
     program = (
         "import sys; from soliton.cli import app\n"
-        "try: app(['train', 'recipe.toml', 'algorithm=sap'])\n"
+        "try: app(['train', 'recipe.toml', 'algorithm=saoo'])\n"
         "except SystemExit as end: assert end.code == 2\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )

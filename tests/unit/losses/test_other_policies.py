@@ -161,7 +161,7 @@ def test_no_action_tokens_give_zero_with_a_graph(loss: Loss, size: int) -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_nan_on_an_action_token_is_refused_by_name(loss: Loss) -> None:
-    for row, name in enumerate(["policy_logprobs", "(old|proximal)_logprobs", "rollout_logprobs", "advantages"]):
+    for row, name in enumerate(["policy_logprobs", "proximal_logprobs", "rollout_logprobs", "advantages"]):
         numbers = torch.full((4, 2), -1.0)
         numbers[row, 1] = NAN
         c = Case(numbers, ones(2), torch.tensor([0, 0]))
@@ -348,7 +348,7 @@ def test_bad_arguments_of_gspo_are_refused_by_name(change: dict[str, object], me
     two = torch.zeros(2)
     arguments = {
         "policy_logprobs": two,
-        "old_logprobs": two,
+        "proximal_logprobs": two,
         "advantages": two,
         "action_mask": ones(2),
         "segment_ids": torch.tensor([0, 0]),
