@@ -143,7 +143,9 @@ def _leave_out(data: dict[str, Any], path: Path) -> None:
 def _fill_in(data: dict[str, Any], key: str, annotation: Any) -> None:
     """A required key that is absent gets a value, whatever it is: what depends on it is not reported."""
     *tables, last = key.split(".")
-    for table in tables:
+    for depth, table in enumerate(tables):
+        if table not in data and depth:
+            return  # an optional table inside another: nothing in it is required while it is absent
         data = data.setdefault(table, {})
         if not isinstance(data, dict):
             return
