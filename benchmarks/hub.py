@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.trajectories import trajectory
 from soliton.runtime.clock import RealClock
 from soliton.store.client import HubStore
 from soliton.store.config import StoreConfig
@@ -32,9 +33,9 @@ from soliton.store.hub import hub_app
 from soliton.store.limits import ClientLimits
 from soliton.store.serving import serve
 from soliton.store.sqlite import SqliteStore
-from soliton.types import AttemptId, Publication, Role, Status, Times, Trajectory
+from soliton.types import Publication
 
-TOKENS, ROUNDS = 600, 3
+ROUNDS = 3
 COMMITS = {"single": 3_000, "batched": 12_000}
 LIMITS = {
     "single": ClientLimits(max_batch=1, max_commit_requests=8),
@@ -42,23 +43,6 @@ LIMITS = {
 }
 WAITING = {"single": 8, "batched": 128}
 TOKEN, RUN_ID = "token-of-the-benchmark", "benchmark"
-
-
-def trajectory(attempt: AttemptId, rng: np.random.Generator) -> Trajectory:
-    """600 tokens as a tool-using episode leaves them."""
-    sampled = np.arange(TOKENS) % 3 > 0
-    return Trajectory(
-        attempt=attempt,
-        prompt_id="0123456789abcdef",
-        status=Status.TERMINATED,
-        token_ids=rng.integers(0, 150_000, TOKENS),
-        roles=np.where(sampled, Role.ACTION, Role.OBSERVATION),
-        rollout_logprobs=np.where(sampled, -rng.random(TOKENS), np.nan),
-        versions=np.where(sampled, 0, -1),
-        reward_positions=[TOKENS - 1],
-        reward_values=[1.0],
-        times=Times(issued_s=0.0, started_s=0.0, finished_s=1.0),
-    )
 
 
 def cpu_s() -> float:

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from benchmarks.trajectories import trajectory
 from soliton.runtime.clock import RealClock
 from soliton.store.changes import (
     Accepted,
@@ -33,32 +34,14 @@ from soliton.store.changes import (
 )
 from soliton.store.config import StoreConfig
 from soliton.store.sqlite import SqliteStore
-from soliton.types import AttemptId, Lease, Publication, Role, Status, Times, Trajectory
+from soliton.types import AttemptId, Lease, Publication, Trajectory
 
-TRAJECTORIES, TOKENS, BATCH = 100_000, 600, 250
+TRAJECTORIES, BATCH = 100_000, 250
 QUEUED = 2_000
 IN_LOG = 5_000
 """Trajectories that are only in the log when the process is killed."""
 OPENINGS = 5
 CONFIG = StoreConfig(batch_size=BATCH, max_staleness=7)
-
-
-def trajectory() -> Trajectory:
-    """600 tokens, of which two thirds were sampled."""
-    rng = np.random.default_rng(0)
-    sampled = np.arange(TOKENS) % 3 > 0
-    return Trajectory(
-        attempt=AttemptId(0),
-        prompt_id="0123456789abcdef",
-        status=Status.TERMINATED,
-        token_ids=rng.integers(0, 150_000, TOKENS),
-        roles=np.where(sampled, Role.ACTION, Role.OBSERVATION),
-        rollout_logprobs=np.where(sampled, -rng.random(TOKENS), np.nan),
-        versions=np.where(sampled, 0, -1),
-        reward_positions=[TOKENS - 1],
-        reward_values=[1.0],
-        times=Times(issued_s=0.0, started_s=0.0, finished_s=1.0),
-    )
 
 
 def batch_of(number: int, template: Trajectory) -> list[Change]:
@@ -82,7 +65,7 @@ def batch_of(number: int, template: Trajectory) -> list[Change]:
 def write_and_die(path: Path) -> None:
     """Fill a store and end as kill -9 ends it."""
     store = SqliteStore.open(path, CONFIG, RealClock())
-    journal, template = store._journal, trajectory()
+    journal, template = store._journal, trajectory(AttemptId(0), np.random.default_rng(0))
     journal.write([Published(Publication(version=0, parent=-1, step=0, sha256="0" * 64))])
     for number in range(TRAJECTORIES // BATCH):
         if number * BATCH == TRAJECTORIES - IN_LOG:
