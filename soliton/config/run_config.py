@@ -89,15 +89,20 @@ class RunConfig(Table):
         """Rollouts per prompt: what the recipe says, else what the preset says."""
         return self.method.group_size or TRAITS[self.algorithm].group_size
 
+    @property
+    def staleness_bound(self) -> int | Literal["unbounded"]:
+        """Largest staleness: the schedule's, else `max_staleness`."""
+        return SCHEDULES[self.schedule][0] if self.schedule in SCHEDULES else self.max_staleness
+
     def store_config(self) -> StoreConfig:
         """The store's share of this configuration."""
-        bound, when_too_old = SCHEDULES.get(self.schedule, (self.max_staleness, self.when_too_old))
+        bound = self.staleness_bound
         max_queued_bytes = self.local.max_queued_mb * 2**20 if self.runtime == "local" else None
         return StoreConfig(
             batch_size=self.train.batch_size,
             group_size=self.group_size,
             max_staleness=None if bound == "unbounded" else bound,
-            when_too_old=when_too_old,
+            when_too_old=SCHEDULES[self.schedule][1] if self.schedule in SCHEDULES else self.when_too_old,
             max_outstanding=self.train.batch_size + self.rollout.max_in_flight if bound == "unbounded" else None,
             max_attempts=self.rollout.max_attempts,
             max_queued_bytes=max_queued_bytes,

@@ -10,6 +10,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from soliton.algorithms.traits import TRAITS
 from soliton.config import PRESET_CRITICS, RunConfig
 from soliton.runtime.model_shape import ModelShape, shape_of
 from soliton.runtime.obstacles import initial_folder, missing_here, not_supported
@@ -105,6 +106,11 @@ def has_critic(config: RunConfig) -> bool:
     return config.algorithm in PRESET_CRITICS
 
 
+def _wants_pretraining(config: RunConfig) -> bool:
+    critic = TRAITS[config.algorithm].critic
+    return critic is not None and critic.pretrained
+
+
 def _critic_updates(config: RunConfig) -> int:
     if not has_critic(config):
         return 0
@@ -128,7 +134,7 @@ def _stages(config: RunConfig) -> list[str]:
         "value_pretraining": f"value_pretraining: {pretraining.num_rollouts} rollouts, at most "
         f"{pretraining.max_epochs} epochs over them",
         "train": f"train: {config.algorithm}, {train.steps} steps of {train.batch_size} trajectories ({per_prompt})"
-        f"{critic}; {train.steps * train.batch_size} trajectories at least; staleness bound {config.max_staleness}",
+        f"{critic}; {train.steps * train.batch_size} trajectories at least; staleness bound {config.staleness_bound}",
         "eval": f"eval: {evaluation.num_prompts} held-out prompts, {times}",
     }
     return [lines[stage] for stage in config.stages]
@@ -239,7 +245,7 @@ def _warnings(config: RunConfig) -> list[str]:
             f"checkpoint.every_steps = {config.checkpoint.every_steps} and train.steps = {train.steps}: an "
             "interrupted training begins again from its first step"
         )
-    if training and has_critic(config) and "value_pretraining" not in config.stages and config.init.run is None:
+    if training and _wants_pretraining(config) and "value_pretraining" not in config.stages and config.init.run is None:
         found.append("no value pretraining: the critic starts knowing nothing (the paper calls pretraining essential)")
     if training and config.init == type(config.init)() and "sft" not in config.stages:
         found.append("a new model without 'sft' samples noise: hardly any rollout will earn a reward")

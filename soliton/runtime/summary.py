@@ -50,7 +50,7 @@ def train_summary(rows: list[Row], ledger: Ledger, config: RunConfig) -> dict[st
         "staleness": {
             "mean": _mean(rows, "staleness/mean"),
             "max": _max(rows, "staleness/max"),
-            "bound": config.max_staleness,
+            "bound": config.staleness_bound,
         },
         "versions_per_trajectory": {
             "mean": _mean(rows, "versions/mean"),

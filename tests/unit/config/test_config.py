@@ -79,7 +79,7 @@ def test_a_missing_band_is_an_error_and_never_symmetric():
         ({"algorithm": "grpo", "method": {**MINIMAL["method"], "alpha": 2.0}}, "'grpo' does not read it"),
         (
             {"algorithm": "reinforce", "method": {**MINIMAL["method"], "group_size": 2}},
-            "'reinforce' samples one rollout",
+            "'reinforce' samples one",
         ),
         ({"algorithm": "rloo", "method": {**MINIMAL["method"], "clip_low": 0.1}}, "'rloo' does not read it"),
         ({"algorithm": "vtrace", "method": {**MINIMAL["method"], "policy_lambda": 0.9}}, "'vtrace' does not read it"),
