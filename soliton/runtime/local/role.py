@@ -17,11 +17,26 @@ from pathlib import Path
 
 from soliton.errors import ConfigError, RunError
 from soliton.runtime.local.channel import Channel, StopWanted
-from soliton.runtime.local.events import Crash, Fatal, Stopped
+from soliton.runtime.local.events import Alarm, Crash, Fatal, Stopped
 from soliton.runtime.local.leftovers import alive
 
 EXIT_FATAL = 3
 EXIT_CRASH = 70
+
+
+class _FullDiskToController(logging.Handler):
+    """Says at the controller that this role waits for space: on a full disk its own log may stay empty."""
+
+    def __init__(self, name: str, channel: Channel) -> None:
+        super().__init__(logging.WARNING)
+        self._name = name
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass it on."""
+        message = record.getMessage()
+        if "no space left" in message:
+            self._channel.send(Alarm(f"the disk is full: {self._name} waits until there is space ({message})"))
 
 
 def main(name: str, run_dir: Path) -> int:
@@ -30,6 +45,7 @@ def main(name: str, run_dir: Path) -> int:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     channel = Channel()
+    logging.getLogger("soliton.store.connection").addHandler(_FullDiskToController(name, channel))
     try:
         with alive(run_dir):
             _run(name, run_dir, channel)
