@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import soliton
-from soliton.commands import algorithms, compare, doctor, evaluate, inspect, replay, report, run, schema
+from soliton.commands import algorithms, compare, doctor, evaluate, inspect, replay, report, run, schema, shift
 from soliton.commands.exits import epilog
 
 app = typer.Typer(
@@ -65,6 +65,7 @@ for name, command, says in (
     ("report", report.report, "make the report.html of a run"),
     ("algorithms", algorithms.algorithms, "presets, and what one is made of"),
     ("doctor", doctor.doctor, "what a run is doing; is this installation sound?"),
+    ("shift", shift.shift, "move a run into another phase, while it goes on"),
     ("replay", replay.replay, "repeat a run's training from its store"),
     ("schema", schema.schema, "JSON schema of recipes, for editors"),
 ):

@@ -220,6 +220,15 @@ PER_ENVIRONMENT: Mapping[str, Metric] = {
 """Metrics of each environment of a mixture, named `env/ENVIRONMENT/...`; absent in a run of one environment."""
 
 
+REPORTED = Metric(
+    "info/NAME",
+    "as the environment counts",
+    "a number that the environment reports of an episode, mean over the batch; an episode without it counts 0",
+    "as its author expects",
+)
+"""Numbers in `Trajectory.info`: `info/NAME` of training batches, `eval/info/NAME` of held-out prompts."""
+
+
 def describe(name: str) -> Metric:
     """The row of `name`.
 
@@ -228,6 +237,8 @@ def describe(name: str) -> Metric:
     """
     if name in METRICS:
         return METRICS[name]
+    if name.startswith(("info/", "eval/info/")):
+        return replace(REPORTED, name=name)
     group, _, rest = name.partition("/")
     environment, _, of_environment = rest.partition("/")
     if group == "env" and environment and of_environment in PER_ENVIRONMENT:

@@ -95,6 +95,10 @@ class DropReason(enum.StrEnum):
     """Its stored bytes were no longer those that were written."""
     REWARD_TIMEOUT = "reward_timeout"
     """Its reward was to come from outside and had not come at its deadline."""
+    JUDGE_UNAVAILABLE = "judge_unavailable"
+    """The judge could not be reached, or was too busy, as often as it was asked."""
+    BAD_VERDICT = "bad_verdict"
+    """The judge's answers held no verdict, or it refused the text."""
 
 
 RETRIED_REASONS = frozenset(DropReason) - {DropReason.GROUP_TOO_SMALL}
@@ -161,15 +165,13 @@ class Sampling(msgspec.Struct, frozen=True):
 
 
 class Times(msgspec.Struct, frozen=True):
-    """When and how long, in seconds of the run's clock (virtual under the inline runtime)."""
+    """When, and how long it waited for engine (`generating_s`) and environment, in seconds of the run's clock."""
 
     issued_s: float
     started_s: float
     finished_s: float
     generating_s: float = 0.0
-    """Time spent waiting for the engine, all turns together."""
     tool_wait_s: float = 0.0
-    """Time spent waiting for the environment, all turns together."""
 
 
 def _frozen_array(name: str, value: Any, dtype: type[np.generic], length: int | None) -> NDArray[Any]:
@@ -295,8 +297,7 @@ def _tokens_are_valid(t: Trajectory, actions: NDArray[np.bool_]) -> bool:
     logprobs, versions = t.rollout_logprobs, t.versions
     valid: NDArray[np.bool_] = ((logprobs <= 0) & (logprobs > -np.inf)) == actions
     valid &= np.isnan(logprobs) != actions
-    valid &= (versions >= 0) == actions
-    valid &= versions >= NO_VERSION
+    valid &= ((versions >= 0) == actions) & (versions >= NO_VERSION)
     valid &= t.token_ids >= 0
     valid &= t.roles <= _LAST_ROLE
     return bool(valid.all())

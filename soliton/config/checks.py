@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from soliton.algorithms.traits import TRAITS
+from soliton.config.env_checks import judge_problems, shift_problems
 from soliton.config.problems import Problem
 from soliton.store.config import WhenTooOld
 
@@ -217,6 +218,8 @@ def _mix_problems(config: RunConfig) -> list[Problem]:
 
 CHECKS = (
     _mix_problems,
+    shift_problems,
+    judge_problems,
     _stage_problems,
     _group_problems,
     _sampling_problems,

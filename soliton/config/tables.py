@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from soliton.envs.judge import JudgeConfig
 from soliton.envs.latency import LatencyConfig
 from soliton.learner.config import SftConfig, ValuePretrainingConfig
 from soliton.types import Sampling
@@ -59,15 +60,19 @@ class EnvTable(Table):
     """The task, or several."""
 
     name: str = Field(default="calculator", pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?$")
-    """Built-in environment (`calculator`, `maze`), or your own as `module:Class` or `module:reward_function`."""
+    """Built-in environment (`calculator`, `maze`, `style`), or your own: `module:Class` or `module:reward_function`."""
     prompts: str | None = None
     """JSONL file of prompts for a reward function: rows with a "prompt" and the columns that it reads."""
     num_prompts: int | None = Field(default=None, ge=1)
     """Size of the training prompt set; None: an endless stream of new prompts."""
+    shifts: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Learner steps at which an environment that has phases moves into the next one; 0: from the start. `soliton shift`
+    moves it from outside."""
     mix: tuple[MixTable, ...] = ()
     """Several environments in one run instead of `name`: one `[[env.mix]]` each, with a weight."""
     latency: LatencyConfig = LatencyConfig()
     """Simulated tool latency, in seconds of the run's clock."""
+    judge: JudgeConfig = JudgeConfig()
 
 
 class SamplingTable(Table):

@@ -5,6 +5,7 @@ For an environment of your own: `BaseEnvironment` (several turns) or `SingleTurn
 
 from soliton.envs.base import BaseEnvironment
 from soliton.envs.environment import Environment, Message, StepResult
+from soliton.envs.judge import Criterion
 from soliton.envs.single_turn import SingleTurn
 
-__all__ = ["BaseEnvironment", "Environment", "Message", "SingleTurn", "StepResult"]
+__all__ = ["BaseEnvironment", "Criterion", "Environment", "Message", "SingleTurn", "StepResult"]

@@ -19,12 +19,13 @@ errs with probability `noise`; with it the run can begin with a warm start on de
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from soliton.awaited import AwaitedReward
 from soliton.envs.environment import Message, StepResult
+from soliton.envs.surroundings import Surroundings
 from soliton.errors import ConfigError
 from soliton.types import Prompt
 
@@ -37,10 +38,16 @@ class BaseEnvironment:
     Attributes:
         content: of the prompt, as `item` or `items` made it.
         rng: for chance inside the episode, seeded by it: a rebuilt episode sees the same.
+        surroundings: what the run lends: `surroundings.judge`, and `surroundings.phase`, which moves while it goes on.
+        phases: how many phases the task has; 1: nothing changes while a run goes on.
+        judged: whether it asks a judge; such tasks read `[env.judge]`.
     """
 
+    phases: ClassVar[int] = 1
+    judged: ClassVar[bool] = False
     content: dict[str, Any]
     rng: np.random.Generator
+    surroundings: Surroundings = Surroundings()
 
     def opening(self) -> str:
         """What the model sees first; by default the item's "prompt"."""

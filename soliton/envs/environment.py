@@ -1,8 +1,8 @@
 """The environment protocol: three coroutines and plain messages.
 
 An environment never sees a token, a log-prob or a version. One instance serves one episode. It must be a pure
-function of `(prompt, seed)` and the actions if it is to run in the bit-exact `inline` runtime, where episodes are
-parked at each checkpoint and rebuilt by replaying their recorded actions.
+function of `(prompt, seed)`, the actions and the phase of each (`surroundings.py`) if it is to run in the bit-exact
+`inline` runtime, where episodes are parked at each checkpoint and rebuilt by replaying their recorded actions.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import fmean
 
 import msgspec
 
@@ -20,11 +22,13 @@ class Evaluation(msgspec.Struct, frozen=True):
         prompt_ids: which prompts, in order.
         rewards: total reward of each.
         solved: 1.0 or 0.0 for each.
+        info: numbers that the environment reported, each as its mean over all prompts (`mean_info`).
     """
 
     prompt_ids: tuple[str, ...]
     rewards: tuple[float, ...]
     solved: tuple[float, ...]
+    info: dict[str, float] = {}
 
     def pass_at_1(self) -> Estimate:
         """Share of prompts solved, with its Wilson interval."""
@@ -48,7 +52,15 @@ def evaluation_of(trajectories: Sequence[Trajectory]) -> Evaluation:
         prompt_ids=tuple(t.prompt_id for t in trajectories),
         rewards=rewards,
         solved=tuple(float(reward >= SOLVED_REWARD) for reward in rewards),
+        info=mean_info(trajectories),
     )
+
+
+def mean_info(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Mean of each number in `Trajectory.info`, by name; a trajectory without it, or with one not finite, counts 0."""
+    finite = [{name: x for name, x in t.info.items() if math.isfinite(x)} for t in trajectories]
+    names = sorted({name for info in finite for name in info})
+    return {name: fmean(info.get(name, 0.0) for info in finite) for name in names}
 
 
 def gain(before: Evaluation, after: Evaluation, seed: int) -> Estimate:

@@ -28,6 +28,8 @@ WORLD_REASONS = frozenset(
         DropReason.BAD_REWARD,
         DropReason.ENGINE_ERROR,
         DropReason.BAD_LOGPROB,
+        DropReason.JUDGE_UNAVAILABLE,
+        DropReason.BAD_VERDICT,
     }
 )
 """Reasons that the world may give for itself; any other one counts as the reason of whoever was asked."""

@@ -14,9 +14,9 @@ from transformers import PreTrainedModel
 from soliton.envs.latency import LatencyConfig
 from soliton.errors import RunError
 from soliton.rollout.episode import Episode
-from soliton.runtime.clock import VirtualClock
+from soliton.runtime.clock import RealClock, VirtualClock
 from soliton.runtime.setup import Setup
-from soliton.types import AttemptId, Lease, Prompt, Status, Trajectory
+from soliton.types import AttemptId, Clock, Lease, Prompt, Status, Trajectory
 
 
 def collect(
@@ -25,6 +25,7 @@ def collect(
     prompts: Sequence[Prompt],
     *,
     seed: int,
+    phase: int = 1,
     on_done: Callable[[Trajectory], None] = lambda _: None,
 ) -> list[Trajectory]:
     """One finished trajectory per prompt, in order; failures of the world are tried again.
@@ -34,27 +35,32 @@ def collect(
         model: the policy; not changed.
         prompts: what to attempt.
         seed: of sampling and environments; equal seeds give equal trajectories for equal policies.
+        phase: in which the environments show and judge.
         on_done: called as each trajectory finishes.
 
     Raises:
         RunError: a prompt failed `rollout.max_attempts` times.
         Exception: whatever ended the engine unexpectedly (fault H3).
     """
+    if setup.config.env.judge.kind == "llm":  # virtual time would not wait for an answer
+        return asyncio.run(_collect(setup, model, prompts, RealClock(), 0.0, seed, phase, on_done))
     clock = VirtualClock(seed)
-    return clock.run(_collect(setup, model, prompts, clock, seed, on_done))
+    return clock.run(_collect(setup, model, prompts, clock, setup.config.inline.tick_s, seed, phase, on_done))
 
 
 async def _collect(
     setup: Setup,
     model: PreTrainedModel,
     prompts: Sequence[Prompt],
-    clock: VirtualClock,
+    clock: Clock,
+    tick_s: float,
     seed: int,
+    phase: int,
     on_done: Callable[[Trajectory], None],
 ) -> list[Trajectory]:
     config = setup.config
     engine = setup.new_engine(model, version=0)
-    make_environment = setup.environment_factory(LatencyConfig())
+    make_environment = setup.environment_factory(LatencyConfig(), lambda _: phase)
 
     async def attempt(draw: int, prompt: Prompt) -> Trajectory:
         for attempt in range(config.rollout.max_attempts):
@@ -89,7 +95,7 @@ async def _collect(
     async def all_attempts() -> list[Trajectory]:
         return await asyncio.gather(*(attempt(draw, prompt) for draw, prompt in enumerate(prompts)))
 
-    pump = asyncio.create_task(engine.run(clock, config.inline.tick_s))
+    pump = asyncio.create_task(engine.run(clock, tick_s))
     episodes = asyncio.create_task(all_attempts())
     try:
         await asyncio.wait((pump, episodes), return_when=asyncio.FIRST_COMPLETED)

@@ -23,6 +23,7 @@ from soliton.rollout.episode import EpisodeState
 from soliton.rollout.worker import Worker
 from soliton.runtime.clock import VirtualClock
 from soliton.runtime.learning import Learning, OnStep, Pace
+from soliton.runtime.phases import PhaseBegun, PhaseHistory
 from soliton.runtime.setup import Setup
 from soliton.runtime.tasks import until_done
 from soliton.store.memory import MemoryStore
@@ -40,6 +41,7 @@ class Boundary:
         now_s: virtual time.
         store: `MemoryStore.snapshot()`.
         episodes: what was in flight, parked, in the order of its attempts.
+        phases: when each phase began.
     """
 
     step: int
@@ -47,6 +49,7 @@ class Boundary:
     now_s: float
     store: bytes
     episodes: tuple[EpisodeState, ...]
+    phases: tuple[PhaseBegun, ...] = ()
 
 
 def first_boundary(setup: Setup, learner: Learner) -> Boundary:
@@ -72,12 +75,13 @@ class InlineSegment:
         self._start = start
         self._clock = VirtualClock(stable_seed(config.seed, "order", start.step), start.now_s)
         self._store = MemoryStore.restore(start.store, config.store_config(), self._clock)
+        self._phases = PhaseHistory(config.env.shifts, start.phases)
         self._engine: LocalEngine = setup.new_engine(learner.actor.model, self._store.newest.version)
         self._worker = Worker(
             store=self._store,
             engine=self._engine,
             prompts=setup.prompts,
-            make_environment=setup.environment_factory(config.env.latency),
+            make_environment=setup.environment_factory(config.env.latency, self._phases.at),
             renderer=setup.renderer,
             clock=self._clock,
             limits=config.limits,
@@ -115,7 +119,9 @@ class InlineSegment:
             now_s=self._clock.now(),
             store=self._store.snapshot(),
             episodes=tuple(episodes),
+            phases=tuple(self._phases.begun),
         )
 
     async def _load(self, weights: dict[str, Tensor], publication: Publication) -> None:
         await self._engine.load_weights(weights, publication.version)
+        self._phases.reached(publication.step, self._clock.now())

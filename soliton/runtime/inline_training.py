@@ -14,6 +14,7 @@ import msgspec
 from soliton.rollout.episode import EpisodeState
 from soliton.runtime.checkpoint import list_checkpoints, newest_whole_checkpoint, write_checkpoint
 from soliton.runtime.inline import Boundary, InlineSegment, first_boundary
+from soliton.runtime.phases import PhaseBegun
 from soliton.runtime.training import STAGE, StepReport, Trained, TrainingStage
 from soliton.store.memory import MemoryStore
 from soliton.weights import load_tensors, save_tensors
@@ -79,6 +80,7 @@ class InlineTraining:
             "step": boundary.step,
             "batches": boundary.batches,
             "now_s": boundary.now_s.hex(),  # exact: decimal text would round
+            "phases": [[begun.after_s.hex(), begun.phase] for begun in boundary.phases],
             "learner": numbers,
             "config_sha256": self._config.sha256(),
         }
@@ -104,4 +106,5 @@ class InlineTraining:
             episodes=msgspec.msgpack.decode(
                 (checkpoint / "episodes.msgpack").read_bytes(), type=tuple[EpisodeState, ...]
             ),
+            phases=tuple(PhaseBegun(float.fromhex(after_s), phase) for after_s, phase in state["phases"]),
         )

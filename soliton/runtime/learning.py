@@ -15,6 +15,7 @@ from torch import Tensor
 
 from soliton.config import RunConfig
 from soliton.errors import RunError
+from soliton.evals.evaluation import mean_info
 from soliton.failpoints import failpoint
 from soliton.learner.learner import Learner
 from soliton.runtime.controls import with_shuffled_rewards
@@ -103,7 +104,8 @@ class Learning:
         metrics = self._learner.finish_step()
         await self._clock.sleep_until(self._clock.now() + self._pace.critic_updates_s)
         self.batches += 1
-        self._report({**metrics, **environment_metrics(items)}, await self._store.status())
+        reported = {f"info/{name}": value for name, value in mean_info([item.trajectory for item in items]).items()}
+        self._report({**metrics, **reported, **environment_metrics(items)}, await self._store.status())
 
     async def _published(self) -> Publication:
         weights = {name: tensor.clone() for name, tensor in published_state(self._learner.actor.model).items()}

@@ -14,6 +14,7 @@ report.html       what a person reads: result, curves, examples
 logs/             what the run said, and each of its processes; `tensorboard/` its curves
 lock, roles.lock  who owns the folder, and whether processes of the `local` runtime are alive
 hub.json          while it runs: where its hub answers (with its token: mode 0600)
+phases.json       phases that were set from outside (`soliton shift`)
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class RunFolder:
         self.weights = path / "weights"
         self.store = path / "store.sqlite"
         self.connection = path / "hub.json"
+        self.phases = path / "phases.json"
         self.examples = path / "examples"
         self.report = path / "report.html"
         self.tensorboard = self.logs / "tensorboard"

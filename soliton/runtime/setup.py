@@ -12,7 +12,10 @@ from transformers import AutoTokenizer, PreTrainedModel
 from soliton.config import RunConfig
 from soliton.engines.local import LocalEngine
 from soliton.envs.environment import Environment
+from soliton.envs.judge import Judge, JudgeConfig, OutsideJudge, RuleJudge
 from soliton.envs.latency import LatencyConfig, SimulatedLatency
+from soliton.envs.llm_judge import LlmJudge
+from soliton.envs.surroundings import PhaseAt, Phased, Surroundings, first_phase, lend
 from soliton.errors import ConfigError
 from soliton.models.character_tokenizer import character_tokenizer
 from soliton.models.load import load_causal_lm, new_causal_lm
@@ -48,11 +51,15 @@ class Setup:
     renderer: Renderer
     prompts: PromptStream
 
-    def environment_factory(self, latency: LatencyConfig) -> EnvironmentFactory:
-        """Environments of the run's task, with simulated tool latency around them."""
+    def environment_factory(self, latency: LatencyConfig, phase_at: PhaseAt = first_phase) -> EnvironmentFactory:
+        """Environments of the run's task, with its judge and its phases, and simulated tool latency around them."""
 
         def make(clock: Clock, seed: int) -> Environment:
-            return SimulatedLatency(self.task.make_environment(), clock, latency, seed)
+            surroundings = Surroundings(judge=new_judge(self.config.env.judge, clock, seed))
+            environment = lend(self.task.make_environment(), surroundings)
+            if self.task.phases > 1:
+                environment = Phased(environment, surroundings, clock, phase_at)
+            return SimulatedLatency(environment, clock, latency, seed)
 
         return make
 
@@ -68,6 +75,13 @@ class Setup:
             kv_on_update=table.kv_on_update,
             version=version,
         )
+
+
+def new_judge(config: JudgeConfig, clock: Clock, seed: int) -> Judge:
+    """The judge that `[env.judge]` names, for one episode."""
+    if config.kind == "llm":
+        return LlmJudge(config, clock, seed)
+    return RuleJudge() if config.kind == "rules" else OutsideJudge(config.within_s)
 
 
 def make_setup(config: RunConfig, model_folder: Path | None) -> Setup:

@@ -14,15 +14,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from soliton.config.tables import EnvTable
 from soliton.envs.base import BaseEnvironment
 from soliton.envs.calculator import Calculator, demonstration
 from soliton.envs.environment import Environment, Message
 from soliton.envs.maze import Maze
 from soliton.envs.single_turn import SingleTurn
+from soliton.envs.style import StyleWriting
 from soliton.errors import ConfigError
 from soliton.prompts.calculator import CalculatorPrompts
 from soliton.prompts.items import DrawnPrompts, Item, ListedPrompts
 from soliton.prompts.stream import PromptStream
+from soliton.prompts.style import style_item
 from soliton.types import Prompt
 
 MakePrompts = Callable[..., PromptStream]
@@ -39,17 +42,35 @@ class Task:
         make_environment: one environment per episode.
         make_prompts: its prompts.
         demonstrate: its expert; None: no warm start on demonstrations.
+        phases: how many phases it has (`soliton.envs.surroundings`).
+        judged: whether its environment asks a judge.
     """
 
     make_environment: Callable[[], Environment]
     make_prompts: MakePrompts
     demonstrate: Demonstrate | None = None
+    phases: int = 1
+    judged: bool = False
 
 
 BUILT_IN = {
     "calculator": Task(Calculator, CalculatorPrompts, demonstration),
     "maze": Task(Maze, partial(DrawnPrompts, Maze.item), Maze.demonstration),
+    "style": Task(
+        StyleWriting,
+        partial(DrawnPrompts, style_item),
+        StyleWriting.demonstration,
+        phases=StyleWriting.phases,
+        judged=True,
+    ),
 }
+
+
+def phases_of(env: EnvTable) -> int:
+    """How many phases the environments of a run have; of a mixture, the most that any has."""
+    if not env.mix:
+        return find_task(env.name, env.prompts).phases
+    return max(find_task(part.name, part.prompts).phases for part in env.mix)
 
 
 def find_task(name: str, prompts_file: str | None = None) -> Task:
@@ -128,7 +149,13 @@ def _from_class(name: str, environment: type[Any]) -> Task:
             f"env.name: {name!r} lacks act; write act(self, action) -> StepResult, which returns self.say(text) or "
             "self.end(reward)"
         )
-    return Task(environment, _prompts_of(name, environment), _expert_of(environment))
+    return Task(
+        environment,
+        _prompts_of(name, environment),
+        _expert_of(environment),
+        phases=getattr(environment, "phases", 1),
+        judged=getattr(environment, "judged", False),
+    )
 
 
 def _answers(environment: type[BaseEnvironment]) -> bool:

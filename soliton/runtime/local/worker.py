@@ -20,6 +20,7 @@ from soliton.runtime.clock import RealClock
 from soliton.runtime.local.channel import Channel
 from soliton.runtime.local.connection import Connection
 from soliton.runtime.local.events import Progress
+from soliton.runtime.phases import RunPhases
 from soliton.runtime.run_folder import START_MODEL, RunFolder
 from soliton.runtime.setup import make_setup
 from soliton.runtime.tasks import until_done
@@ -49,13 +50,14 @@ async def _run(name: str, folder: RunFolder, channel: Channel) -> None:
     publication, tensors = versions.load_newest()
     load_published(model, tensors)
     engine = setup.new_engine(model, publication.version)
-    weights = FollowedWeights(versions, engine, clock)
+    weights = FollowedWeights(versions, engine, clock, publication.step)
+    phases = RunPhases(config.env.shifts, folder.phases)
     async with HubStore(connection.url, connection.token, connection.run_id, name, clock) as hub:
         worker = Worker(
             store=WorkersStore(hub, weights, channel, clock),
             engine=engine,
             prompts=setup.prompts,
-            make_environment=setup.environment_factory(config.env.latency),
+            make_environment=setup.environment_factory(config.env.latency, lambda _: phases.at_step(weights.step)),
             renderer=setup.renderer,
             clock=clock,
             limits=config.limits,
@@ -78,9 +80,11 @@ class FollowedWeights:
         versions: where they are published.
         engine: takes them.
         clock: of the run.
+        step: learner step of the version that the engine has.
     """
 
-    def __init__(self, versions: PublishedVersions, engine: Engine, clock: Clock) -> None:
+    def __init__(self, versions: PublishedVersions, engine: Engine, clock: Clock, step: int = 0) -> None:
+        self.step = step
         self._versions = versions
         self._engine = engine
         self._clock = clock
@@ -94,6 +98,7 @@ class FollowedWeights:
                 failpoint("worker.between_publish_and_load")
                 publication, tensors = self._versions.load_newest()
                 await self._engine.load_weights(tensors, publication.version)
+                self.step = publication.step
                 self._loaded.set()
                 self._loaded.clear()
             await self._clock.sleep_until(self._clock.now() + LOOK_EVERY_S)
