@@ -50,7 +50,7 @@ class InlineTraining:
             assert boundary.step == until, "the prompts of a run never end"
             if config.eval.every_steps and self._is_due(boundary.step, config.eval.every_steps):
                 # Before the checkpoint: a resumed run never evaluates this step again.
-                self._report.evaluation(boundary.step, boundary.batches, self._stage.evaluate())
+                self._report.evaluation(boundary.step, boundary.batches, self._stage.evaluate(boundary.step))
             if self._is_due(boundary.step, config.checkpoint.every_steps):
                 self._save(boundary)
         return boundary

@@ -17,6 +17,7 @@ from statistics import fmean
 import numpy as np
 
 from soliton.envs.environment import Environment, Message, StepResult
+from soliton.envs.surroundings import Surroundings, lend
 from soliton.errors import ConfigError
 from soliton.evals.evaluation import Evaluation
 from soliton.evals.statistics import Estimate, wilson
@@ -45,6 +46,16 @@ def environment_metrics(items: Sequence[BatchItem]) -> dict[str, float]:
         metrics[f"env/{name}/trajectory/length_mean"] = fmean(len(t.token_ids) for t in trajectories)
         metrics[f"env/{name}/trajectory/count"] = float(len(trajectories))
     return metrics
+
+
+def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
+    """pass@1 of all prompts together and of each environment, and what environments report, as in metrics.jsonl."""
+    by_name = pass_at_1_by_environment(evaluation)
+    return {
+        "eval/pass_at_1": evaluation.pass_at_1().mean,
+        **{f"env/{name}/eval/pass_at_1": estimate.mean for name, estimate in by_name.items()},
+        **{f"eval/info/{name}": value for name, value in evaluation.info.items()},
+    }
 
 
 def pass_at_1_by_environment(evaluation: Evaluation) -> dict[str, Estimate]:
@@ -81,7 +92,13 @@ def mixed_task(tasks: Mapping[str, Task], weights: Mapping[str, int], sizes: Map
             raise ConfigError(f"stages: 'sft' needs demonstrations of every environment, and {name!r} has no expert")
         return expert(inner, rng, noise)
 
-    return Task(lambda: MixedEnvironment(tasks), make_prompts, demonstrate)
+    return Task(
+        lambda: MixedEnvironment(tasks),
+        make_prompts,
+        demonstrate,
+        phases=max(task.phases for task in tasks.values()),
+        judged=any(task.judged for task in tasks.values()),
+    )
 
 
 class MixedPrompts:
@@ -127,6 +144,8 @@ class MixedPrompts:
 class MixedEnvironment:
     """One episode of whichever environment its prompt names."""
 
+    surroundings = Surroundings()
+
     def __init__(self, tasks: Mapping[str, Task]) -> None:
         self._tasks = tasks
         self._environment: Environment | None = None
@@ -134,7 +153,7 @@ class MixedEnvironment:
     async def reset(self, prompt: Prompt, seed: int) -> tuple[Message, ...]:
         """Make the environment and start it."""
         name, inner = unwrapped(prompt)
-        self._environment = self._tasks[name].make_environment()
+        self._environment = lend(self._tasks[name].make_environment(), self.surroundings)
         return await self._environment.reset(inner, seed)
 
     async def step(self, action: str) -> StepResult:

@@ -71,7 +71,7 @@ def _run_stages(
         else:
             critic = run.value_pretraining(model)
     if "eval" in config.stages:
-        before = run.evaluate(model, "before")
+        before = run.evaluate(model, "before", step=0)
     if "train" in config.stages:
         trained = run.train(model, critic, train)
         save_model_folder(model, setup.tokenizer, folder.final)
@@ -81,7 +81,7 @@ def _run_stages(
                     target, manifest={"step": trained[1].step, "trained": trained[0].critic.trainable}
                 )
         if "eval" in config.stages:
-            after = run.evaluate(model, "after")
+            after = run.evaluate(model, "after", step=config.train.steps)
     summary = _summary(config, folder, before, after, trained)
     summary["wall_s"] = round(elapsed_s(), 1)
     write_summary(folder.summary, summary)

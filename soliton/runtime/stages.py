@@ -19,6 +19,7 @@ from soliton.atomic import atomic_file, atomic_folder
 from soliton.config import RunConfig
 from soliton.errors import ConfigError
 from soliton.evals.evaluation import Evaluation, evaluation_of
+from soliton.learner.critic import head_of
 from soliton.learner.learner import Learner
 from soliton.learner.sft import Demonstration, SftUpdate, sft
 from soliton.learner.value_pretraining import ValueEpoch, pretrain_values
@@ -26,7 +27,8 @@ from soliton.models.critic import Critic
 from soliton.models.load import load_causal_lm
 from soliton.report.view import RunView
 from soliton.runtime.collect import collect
-from soliton.runtime.mixture import pass_at_1_by_environment
+from soliton.runtime.mixture import evaluation_metrics, pass_at_1_by_environment
+from soliton.runtime.phases import RunPhases
 from soliton.runtime.recording import ExampleRecorder
 from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.setup import Setup
@@ -50,6 +52,10 @@ class Stages:
     folder: RunFolder
     view: RunView
     elapsed_s: Callable[[], float]
+
+    @property
+    def _phases(self) -> RunPhases:
+        return RunPhases(self.setup.config.env.shifts, self.folder.phases)
 
     def sft(self, model: PreTrainedModel) -> PreTrainedModel:
         """Supervised warm start on the environment's demonstrations."""
@@ -91,7 +97,8 @@ class Stages:
         seed = stable_seed(self.setup.config.seed, "value_pretraining")
         self.folder.truncate_metrics("value_pretraining", after_step=-1)
         corpus = self._rollouts(model, "value_pretraining rollouts", config.num_rollouts, seed)
-        critic = Critic.from_causal_lm(model)
+        method = build_method(self.setup.config.algorithm, self.setup.config.method)
+        critic = Critic.from_causal_lm(model, head_of(method.critic))
         self.view.stage("value_pretraining", config.max_epochs)
 
         def report(epoch: ValueEpoch) -> None:
@@ -101,7 +108,7 @@ class Stages:
             }
             self._report("value_pretraining", epoch.epoch, metrics)
 
-        result = pretrain_values(critic, corpus, config, seed=seed, progress=report)
+        result = pretrain_values(critic, corpus, config, seed=seed, progress=report, value_loss=method.value_loss)
         prompts = "\n".join(sorted({trajectory.prompt_id for trajectory in corpus}))
         origin = {
             "policy_sha256": weights_sha256(published_state(model)),
@@ -114,7 +121,8 @@ class Stages:
     def _rollouts(self, model: PreTrainedModel, name: str, count: int, seed: int) -> list[Trajectory]:
         self.view.stage(name, count)
         prompts = [self.setup.prompts.at(draw) for draw in range(count)]
-        return collect(self.setup, model, prompts, seed=seed, on_done=self._counter())
+        phase = self._phases.at_step(0)
+        return collect(self.setup, model, prompts, seed=seed, phase=phase, on_done=self._counter())
 
     def _counter(self) -> Callable[[Trajectory], None]:
         rewards: list[float] = []
@@ -126,13 +134,13 @@ class Stages:
 
         return count
 
-    def evaluate(self, model: PreTrainedModel, name: str) -> Evaluation:
-        """pass@1 of `model` on the held-out prompts; kept in `evals/<name>.json`, by prompt."""
+    def evaluate(self, model: PreTrainedModel, name: str, step: int) -> Evaluation:
+        """pass@1 of `model`, the policy of `step`, on the held-out prompts; kept in `evals/<name>.json`, by prompt."""
         kept = self.folder.evals / f"{name}.json"
         if kept.exists():
             return msgspec.json.decode(kept.read_bytes(), type=Evaluation)
         self.view.stage(f"eval {name}", self.setup.config.eval.num_prompts)
-        evaluation = self.evaluate_now(model, self._counter())
+        evaluation = self.evaluate_now(model, step, self._counter())
         with atomic_file(kept) as file:
             file.write_bytes(msgspec.json.encode(evaluation))
         self.view.note(f"pass@1 {name}: {evaluation.pass_at_1()}")
@@ -141,12 +149,12 @@ class Stages:
         return evaluation
 
     def evaluate_now(
-        self, model: PreTrainedModel, on_done: Callable[[Trajectory], None] = lambda _: None
+        self, model: PreTrainedModel, step: int, on_done: Callable[[Trajectory], None] = lambda _: None
     ) -> Evaluation:
-        """The same, with nothing kept."""
-        config = self.setup.config.eval
+        """The same, in the phase of `step`, with nothing kept."""
+        config, phase = self.setup.config.eval, self._phases.at_step(step)
         prompts = self.setup.prompts.held_out(config.num_prompts, config.seed)
-        return evaluation_of(collect(self.setup, model, prompts, seed=config.seed, on_done=on_done))
+        return evaluation_of(collect(self.setup, model, prompts, seed=config.seed, phase=phase, on_done=on_done))
 
     def train(self, model: PreTrainedModel, critic: Critic | None, train: Train) -> tuple[Learner, Trained]:
         """Reinforcement learning by the runtime `train`; `model` and `critic` are trained in place."""
@@ -164,7 +172,7 @@ class Stages:
             self.folder,
             self.view,
             self.elapsed_s,
-            evaluate=lambda: self.evaluate_now(model).pass_at_1().mean,
+            evaluate=lambda step: evaluation_metrics(self.evaluate_now(model, step)),
         )
         return learner, train(stage)
 
@@ -177,7 +185,7 @@ def new_learner(config: RunConfig, model: PreTrainedModel, critic: Critic | None
     """A learner at step 0 that trains `model` and `critic` in place; it makes a critic if it needs one and has none."""
     method = build_method(config.algorithm, config.method)
     if method.critic is not None and critic is None:
-        critic = Critic.from_causal_lm(model)
+        critic = Critic.from_causal_lm(model, head_of(method.critic))
     return Learner(
         actor=model, critic=critic if method.critic is not None else None, method=method, config=config.learner
     )

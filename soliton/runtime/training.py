@@ -27,7 +27,7 @@ class TrainingStage:
         folder: where metrics and checkpoints go.
         view: who watches.
         elapsed_s: real seconds of the whole run so far.
-        evaluate: pass@1 of the learner's actor now.
+        evaluate: held-out metrics of the learner's actor now, in the phase of a step.
     """
 
     setup: Setup
@@ -35,7 +35,7 @@ class TrainingStage:
     folder: RunFolder
     view: RunView
     elapsed_s: Callable[[], float]
-    evaluate: Callable[[], float]
+    evaluate: Callable[[int], StepMetrics]
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class StepReport:
         self._raise_alarms(step, alarms(metrics))
         failpoint("train.step")
 
-    def evaluation(self, step: int, batches: int, pass_at_1: float) -> None:
+    def evaluation(self, step: int, batches: int, held_out: StepMetrics) -> None:
         """The policy of `step` was evaluated."""
-        metrics = {"eval/pass_at_1": pass_at_1, "train/policy_step": float(step)}
+        metrics = {**held_out, "train/policy_step": float(step)}
         self._folder.append_metrics("eval", batches, self._elapsed_s(), metrics)
         self._view.update(step, metrics)
 

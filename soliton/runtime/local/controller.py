@@ -239,7 +239,7 @@ class Controller:
             case EvaluationDue():
                 self._evaluations.add(event)
             case Evaluated() if self._evaluations.done(event):
-                row = {"eval/pass_at_1": event.pass_at_1, "train/policy_step": float(event.step)}
+                row = {**absent_as_nan(event.metrics), "train/policy_step": float(event.step)}
                 self._folder.append_metrics("eval", event.batches, self._elapsed_s(), row)
                 self._view.update(event.step, row)
             case _:

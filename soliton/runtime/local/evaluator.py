@@ -15,7 +15,9 @@ from soliton.models.load import load_causal_lm
 from soliton.runtime.collect import collect
 from soliton.runtime.local.channel import Channel
 from soliton.runtime.local.evaluations import FINISH, FOLDER
-from soliton.runtime.local.events import Evaluated
+from soliton.runtime.local.events import Evaluated, absent_as_none
+from soliton.runtime.mixture import evaluation_metrics
+from soliton.runtime.phases import RunPhases
 from soliton.runtime.run_folder import START_MODEL, RunFolder
 from soliton.runtime.setup import make_setup
 from soliton.weights import PublishedVersions, load_published
@@ -29,11 +31,13 @@ def run_evaluator(run_dir: Path, channel: Channel) -> None:
     model = load_causal_lm(folder.weights / START_MODEL)
     versions = PublishedVersions(folder.weights / FOLDER)
     prompts = setup.prompts.held_out(config.eval.num_prompts, config.eval.seed)
+    phases = RunPhases(config.env.shifts, folder.phases)
     while (command := channel.next_command()) != FINISH:
         version, step, batches = map(int, command.split()[1:])
         _, tensors = versions.load(version)
         load_published(model, tensors)
-        evaluation = evaluation_of(collect(setup, model, prompts, seed=config.eval.seed))
+        phase = phases.at_step(step)
+        evaluation = evaluation_of(collect(setup, model, prompts, seed=config.eval.seed, phase=phase))
         failpoint("evaluator.before_report")
-        channel.send(Evaluated(version, step, batches, evaluation.pass_at_1().mean))
+        channel.send(Evaluated(version, step, batches, absent_as_none(evaluation_metrics(evaluation))))
         shutil.rmtree(versions.root / f"v_{version}", ignore_errors=True)

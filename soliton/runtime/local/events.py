@@ -67,7 +67,7 @@ class Evaluated(msgspec.Struct, frozen=True, tag=True):
     version: int
     step: int
     batches: int
-    pass_at_1: float
+    metrics: Metrics
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):

@@ -9,10 +9,11 @@ import pytest
 
 from soliton.envs.calculator import Calculator, demonstration
 from soliton.errors import ConfigError
+from soliton.evals.evaluation import Evaluation
 from soliton.metrics import describe
 from soliton.prompts.calculator import CalculatorPrompts
 from soliton.prompts.items import ListedPrompts
-from soliton.runtime.mixture import environment_of, mixed_task
+from soliton.runtime.mixture import environment_of, evaluation_metrics, mixed_task
 from soliton.runtime.task import Task
 from tests.invariants.calculator_runs import run_here, small_run
 
@@ -82,10 +83,12 @@ def test_a_run_of_two_environments_has_metrics_of_each(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     mix = [{"name": "calculator", "weight": 1}, {"name": "more_sums:Sums", "weight": 1}]
-    config = small_run(tmp_path / "run", env={"mix": mix}, stages=["train", "eval"], train={"steps": 2})
+    more = {"train": {"steps": 2}, "eval": {"every_steps": 2}}
+    config = small_run(tmp_path / "run", env={"mix": mix}, stages=["train", "eval"], **more)
     run_here(config)
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     last = [row for row in rows if row["stage"] == "train"][-1]
+    (held_out,) = [row for row in rows if row["stage"] == "eval"]
     parts = ("calculator", "more_sums:Sums")
     counts = [last[f"env/{name}/trajectory/count"] for name in parts]
     assert sum(counts) == 16
@@ -93,6 +96,7 @@ def test_a_run_of_two_environments_has_metrics_of_each(tmp_path, monkeypatch):
     assert mean == pytest.approx(last["reward/mean"])
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     after = summary["pass_at_1_by_environment"]["after"]
+    assert {name: held_out[f"env/{name}/eval/pass_at_1"] for name in parts} == {n: a["mean"] for n, a in after.items()}
     assert {name: each["n"] for name, each in after.items()} == {"calculator": 4, "more_sums:Sums": 4}
 
 
@@ -115,3 +119,11 @@ def test_metrics_of_an_environment_are_in_the_table_and_others_are_not():
 def test_a_mixture_that_contradicts_itself_is_refused(env, message, tmp_path):
     with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
         small_run(tmp_path / "run", env=env)
+
+
+def test_an_evaluation_is_reported_by_environment_where_there_are_several():
+    mixed = Evaluation(("maze/a", "maze/b", "my:Game/c"), (1.0, 0.0, 1.0), (1.0, 0.0, 1.0))
+    names = {"eval/pass_at_1": 2 / 3, "env/maze/eval/pass_at_1": 0.5, "env/my:Game/eval/pass_at_1": 1.0}
+    assert evaluation_metrics(mixed) == pytest.approx(names)
+    assert all(describe(name).unit == "share" for name in names)
+    assert evaluation_metrics(Evaluation(("a",), (1.0,), (1.0,))) == {"eval/pass_at_1": 1.0}
