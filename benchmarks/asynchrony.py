@@ -9,7 +9,7 @@ from the warm start in tests/data, for three tool latencies: none, heavy-tailed 
 * engine_busy: the time that a worker alone, without latency and learner, takes to sample the tokens of these batches.
 * bound = sync / max(train_busy, engine_busy): the best that any overlap could give. The bar is on ratio / bound.
 * learner_idle_share: share of the async steps' time in which the learner waited for a batch.
-* hub_core_share: CPU time of the controller's process (store, hub, supervision) per second of these steps.
+* hub_core_share: CPU time of the controller's process (store, hub, supervision, metrics) per second of these steps.
 Times are of the steps after the first `WARM_UP`, by when every process has begun and the pipeline is full. Medians.
 """
 
@@ -108,13 +108,15 @@ def _train(config: RunConfig) -> tuple[list[dict[str, Any]], float]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "soliton", "train", str(recipe), "--quiet"]
     cpu_s: dict[int, float] = {}
+    """Steps done -> CPU seconds of the controller when that was first seen."""
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            cpu_s[len(_rows(run_dir))] = _cpu_s(process.pid)
-            time.sleep(0.1)
+            cpu_s.setdefault(len(_rows(run_dir)), _cpu_s(process.pid))
+            time.sleep(0.02)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return _rows(run_dir), max(cpu_s.values()) - min(cpu_s[step] for step in cpu_s if step >= WARM_UP)
+    # Up to the last step, not to the end: what follows (checkpoint, report) is no work of the hub.
+    return _rows(run_dir), cpu_s[max(cpu_s)] - min(cpu_s[step] for step in cpu_s if step >= WARM_UP)
 
 
 def _rows(run_dir: Path) -> list[dict[str, Any]]:

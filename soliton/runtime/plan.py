@@ -111,6 +111,11 @@ def _wants_pretraining(config: RunConfig) -> bool:
     return critic is not None and critic.pretrained
 
 
+def _reference_bytes(config: RunConfig) -> int:
+    """Bytes per parameter of the frozen reference policy that a KL term needs: float32 weights alone."""
+    return 4 if config.method.kl_weight and "train" in config.stages else 0
+
+
 def _critic_updates(config: RunConfig) -> int:
     if not has_critic(config):
         return 0
@@ -165,7 +170,7 @@ def _files(config: RunConfig) -> list[str]:
     if "train" in config.stages:
         files += [f"checkpoints/ ({config.checkpoint.keep} kept, every {config.checkpoint.every_steps} steps)"]
         if config.runtime == "local":
-            files += ["store.sqlite", f"weights/ ({config.local.keep_weights} versions)"]
+            files += ["store.sqlite and store.payloads", f"weights/ ({config.local.keep_weights} versions)"]
         files += ["final/ (Hugging Face)"] + (["final_critic/"] if has_critic(config) else []) + ["curves.png"]
     return [f"{config.run.dir}/{file}" for file in files]
 
@@ -174,7 +179,7 @@ def _estimate(config: RunConfig, shape: ModelShape) -> Estimate:
     n, context = shape.parameters, config.limits.max_tokens
     copies = 2 if has_critic(config) else 1
     activations = config.learner.micro_batch_tokens * (shape.layers * shape.hidden * 40 + shape.vocab * 8)
-    learner = PROCESS_MB * 2**20 + copies * 16 * n + activations
+    learner = PROCESS_MB * 2**20 + (copies * 16 + _reference_bytes(config)) * n + activations
     slots = config.engine.num_slots * context * shape.kv_bytes_per_token(4)
     engine = 4 * n + slots
     local = config.runtime == "local" and "train" in config.stages
@@ -199,7 +204,8 @@ def _minutes(config: RunConfig, shape: ModelShape) -> dict[str, float]:
     sample_s = 2 * n * length * SHARE_SAMPLED / SAMPLE_FLOPS_PER_S  # one trajectory
     trained = config.train.steps * config.train.batch_size
     workers = config.local.workers if config.runtime == "local" else 1
-    learning = trained * train_s * (1 + _critic_updates(config))
+    reference = 1 / 3 if _reference_bytes(config) else 0  # a forward pass without a backward one
+    learning = trained * train_s * (1 + _critic_updates(config) + reference)
     sampling = trained * sample_s / workers
     rounds = 2 if "train" in config.stages else 1
     pretraining = config.value_pretraining
@@ -217,13 +223,14 @@ def _hardware(config: RunConfig, shape: ModelShape) -> list[str]:
     if shape.parameters < 1e9:
         return []
     gpu, copies = config.hardware.gpu_memory_gb, 2 if has_critic(config) else 1
-    states = copies * 16 * shape.parameters / 1e9
+    states = (copies * 16 + _reference_bytes(config)) * shape.parameters / 1e9
+    reference = ", and 4 more for the reference policy" if _reference_bytes(config) else ""
     engine = 2 * shape.parameters / 1e9
     cache = shape.kv_bytes_per_token(2) * config.limits.max_tokens / 1e9
     lines = [
         f"model: {shape.parameters / 1e9:.1f}B parameters, {shape.active_parameters / 1e9:.1f}B active per token",
         f"learner: {states:.0f} GB of weights, gradients and AdamW state for the actor"
-        f"{' and its critic' if copies == 2 else ''} (16 bytes per parameter each), so at least "
+        f"{' and its critic' if copies == 2 else ''} (16 bytes per parameter each{reference}), so at least "
         f"{math.ceil(states / (0.7 * gpu))} GPUs of {gpu} GB with sharding, 30 % left for activations",
         f"each engine: {engine:.0f} GB of bfloat16 weights, and {cache:.1f} GB of keys and values for every sequence "
         f"of {config.limits.max_tokens} tokens",

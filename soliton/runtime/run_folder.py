@@ -7,7 +7,7 @@ stages/           what finished stages left: `sft` (a Hugging Face folder), `val
 evals/            per-prompt results of each evaluation
 checkpoints/      `step_N`
 weights/          published versions (`v_N`), and what training started from (`model`, `critic`); `local` runtime
-store.sqlite      every attempt and its trajectory; `local` runtime
+store.sqlite      every attempt, `store.payloads` their trajectories; `local` runtime
 final/            the trained policy as a Hugging Face folder; `final_critic/` its critic
 examples/         a few trajectories of some steps, token by token (`step_N.msgpack`)
 report.html       what a person reads: result, curves, examples

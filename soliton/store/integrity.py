@@ -1,34 +1,29 @@
 """Is the file of a SQLite store what was written to it? Every row and every payload is looked at.
 
 Guarantees: nothing is repaired here; a broken index is an error that names rows, broken payloads are named and
-returned. Several connections work side by side: SQLite and the checksum both leave Python to another thread.
+returned. The index is checked while the payloads are: SQLite leaves Python to another thread.
 """
 
 # ruff: noqa: S608  (queries are put together from constants of this package; values are always bound)
 
 from __future__ import annotations
 
-import sqlite3
-import zlib
+import mmap
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from soliton.errors import RunError
-from soliton.store.queries import UNREADABLE, count, open_reader
+from soliton.store.payloads import payload_path
+from soliton.store.queries import PAYLOAD, UNREADABLE, open_reader
 from soliton.store.schema import BROKEN_ROWS
 from soliton.types import AttemptId
 
 SHOWN = 8
 """Names in a message."""
-THREADS = 2
-PARTS = 8
-MAPPED_BYTES = 1 << 40
-"""More than any run writes."""
 
 
 class DamagedPayload(msgspec.Struct, frozen=True):
@@ -39,16 +34,19 @@ class DamagedPayload(msgspec.Struct, frozen=True):
 
 
 def verify(path: Path) -> list[DamagedPayload]:
-    """Check the whole file; returns the damaged payloads, in order of issue.
+    """Check both files; returns the damaged payloads, in order of issue.
 
     Raises:
         RunError: the index is damaged; no decision can be taken on it.
     """
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(1) as pool:
         index = pool.submit(_verify_index, path)
-        parts = list(pool.map(partial(_verify_part, path), _parts(path)))
-        index.result()
-    return [damage for part in parts for damage in part]
+        try:
+            return _verify_payloads(path)
+        except UNREADABLE as error:
+            raise refusal(path, f"its index cannot be read ({error})") from error
+        finally:
+            index.result()  # which names rows
 
 
 def refusal(path: Path, what: str) -> RunError:
@@ -75,56 +73,28 @@ def _verify_index(path: Path) -> None:
         reader.close()
 
 
-def _parts(path: Path) -> list[range]:
-    """The ids of all attempts in a few ranges of equal length."""
-    with closing(open_reader(path)) as reader:
-        try:
-            end = count(reader, "SELECT coalesce(max(id), 0) + 1 FROM attempts")
-        except UNREADABLE as error:
-            raise refusal(path, f"its index cannot be read ({error})") from error
-    borders = [end * part // PARTS for part in range(PARTS + 1)]
-    return [range(first, after) for first, after in pairwise(borders)]
+def _verify_payloads(path: Path) -> list[DamagedPayload]:
+    file = payload_path(path)
+    if not file.exists() or not file.stat().st_size:
+        return _scan(path, memoryview(b""))
+    with (
+        file.open("rb") as opened,
+        mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as payloads,
+    ):
+        return _scan(path, payloads)
 
 
-def _verify_part(path: Path, ids: range) -> list[DamagedPayload]:
-    with closing(open_reader(path)) as reader:
-        reader.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")  # saves a copy of every page
-        try:
-            return _scan(reader, ids)
-        except UNREADABLE:
-            return _scan_one_by_one(path, reader, ids)  # a damaged page ends a scan; find out whose it is
-
-
-_COMMITTED = "committed_us IS NOT NULL AND attempts.id BETWEEN ? AND ?"
-
-
-def _scan(reader: sqlite3.Connection, ids: range) -> list[DamagedPayload]:
-    crc32 = zlib.crc32
-    rows = reader.execute(
-        "SELECT draw, sample, attempt, state, versions, crc, body FROM attempts LEFT JOIN payloads USING (id) "
-        f"WHERE {_COMMITTED} ORDER BY attempts.id",
-        (ids.start, ids.stop - 1),
-    )
+def _scan(path: Path, payloads: memoryview) -> list[DamagedPayload]:
     damaged = []
-    for draw, sample, attempt, state, versions, crc, body in rows:
-        # `payload_crc` written out: this runs for every trajectory of a run.
-        if body is None or crc32(body, crc32(f"{draw}/{sample}/{attempt}/{versions}".encode())) != crc:
-            damaged.append(DamagedPayload(AttemptId(draw, sample, attempt), state))
-    return damaged
-
-
-def _scan_one_by_one(path: Path, reader: sqlite3.Connection, ids: range) -> list[DamagedPayload]:
-    try:
-        attempts = reader.execute(
-            f"SELECT id, draw, sample, attempt, state FROM attempts WHERE {_COMMITTED} ORDER BY id",
-            (ids.start, ids.stop - 1),
-        ).fetchall()
-    except UNREADABLE as error:
-        raise refusal(path, f"its index cannot be read ({error})") from error
-    damaged = []
-    for number, draw, sample, attempt, state in attempts:
-        try:
-            damaged += _scan(reader, range(number, number + 1))
-        except UNREADABLE:
-            damaged.append(DamagedPayload(AttemptId(draw, sample, attempt), state))
+    with closing(open_reader(path)) as reader:
+        rows = reader.execute(
+            f"SELECT draw, sample, attempt, state, versions, {PAYLOAD} FROM attempts "
+            "WHERE committed_us IS NOT NULL ORDER BY id"
+        )
+        for draw, sample, attempt, state, versions, start, size, hashed in rows:
+            # `payload_hash` written out: this runs for every trajectory of a run.
+            owner = xxh3_64_intdigest(f"{draw}/{sample}/{attempt}/{versions}".encode())
+            if start is None or xxh3_64_intdigest(payloads[start : start + size], owner) >> 1 != hashed:
+                damaged.append(DamagedPayload(AttemptId(draw, sample, attempt), state))
     return damaged

@@ -8,6 +8,7 @@ told apart from a broken one.
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Sequence
 
@@ -28,7 +29,8 @@ from soliton.store.changes import (
     Trained,
 )
 from soliton.store.codec import encode_trajectory
-from soliton.store.schema import microseconds, payload_crc
+from soliton.store.payloads import PayloadWriter, payload_hash
+from soliton.store.schema import microseconds
 from soliton.types import AttemptId, Trajectory
 
 FULL_CODES = frozenset(
@@ -36,7 +38,11 @@ FULL_CODES = frozenset(
 )
 """What SQLite says when a write finds no space: at once, late, or in the shared index of its log."""
 
+FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The same from the system, for the file of payloads."""
+
 _KEY = "draw = ? AND sample = ? AND attempt = ?"
+_PAYLOAD = "payload_start = ?, payload_bytes = ?, payload_hash = ?"
 
 
 class Journal:
@@ -44,11 +50,13 @@ class Journal:
 
     Args:
         connection: of the store's file.
+        payloads: takes the trajectories' bytes.
         path: for messages.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, payloads: PayloadWriter, path: str) -> None:
         self._connection = connection
+        self._payloads = payloads
         self._path = path
 
     def write(self, changes: Sequence[Change]) -> None:
@@ -62,10 +70,13 @@ class Journal:
             self._connection.execute("BEGIN IMMEDIATE")
             for change in changes:
                 self._apply(change)
+            self._payloads.write()
             failpoint("store.before_commit")
             self._connection.execute("COMMIT")
+            self._payloads.keep()
             failpoint("store.after_commit")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
+            self._payloads.forget()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise write_error(self._path, error) from error
@@ -81,30 +92,34 @@ class Journal:
                 )
             case RewardAwaited(trajectory, committed_s):
                 run(
-                    f"UPDATE attempts SET committed_us = ?, versions = '' WHERE {_KEY}",
-                    (microseconds(committed_s), *_key(trajectory.attempt)),
+                    f"UPDATE attempts SET committed_us = ?, versions = '', {_PAYLOAD} WHERE {_KEY}",
+                    (microseconds(committed_s), *self._append(trajectory, ""), *_key(trajectory.attempt)),
                 )
-                self._keep(trajectory, "")
             case Accepted(queued, trajectory):
                 versions = ",".join(map(str, queued.versions))
                 run(
                     "UPDATE attempts SET state = 'queued', committed_us = ?, versions = ?, num_action_tokens = ?, "
-                    f"num_bytes = ? WHERE {_KEY}",
+                    f"num_bytes = ?, {_PAYLOAD} WHERE {_KEY}",
                     (
                         microseconds(queued.committed_s),
                         versions,
                         queued.num_action_tokens,
                         queued.num_bytes,
+                        *self._append(trajectory, versions),
                         *_key(queued.attempt),
                     ),
                 )
-                self._keep(trajectory, versions)
             case Failed(trajectory, reason, committed_s):
                 run(
-                    f"UPDATE attempts SET state = 'dropped', reason = ?, committed_us = ?, versions = '' WHERE {_KEY}",
-                    (reason.value, microseconds(committed_s), *_key(trajectory.attempt)),
+                    "UPDATE attempts SET state = 'dropped', reason = ?, committed_us = ?, versions = '', "
+                    f"{_PAYLOAD} WHERE {_KEY}",
+                    (
+                        reason.value,
+                        microseconds(committed_s),
+                        *self._append(trajectory, ""),
+                        *_key(trajectory.attempt),
+                    ),
                 )
-                self._keep(trajectory, "")
             case Superseded(attempt):
                 run(f"UPDATE attempts SET state = 'superseded' WHERE {_KEY}", _key(attempt))
             case Dropped(attempt, reason):
@@ -134,13 +149,10 @@ class Journal:
             case Rewound(batches, version):
                 self._rewind(batches, version)
 
-    def _keep(self, trajectory: Trajectory, versions: str) -> None:
+    def _append(self, trajectory: Trajectory, versions: str) -> tuple[int, int, int]:
+        """Values of the columns that say where the payload is, and what."""
         body = encode_trajectory(trajectory)
-        crc = payload_crc(trajectory.attempt, versions, body)
-        self._connection.execute(
-            f"INSERT OR REPLACE INTO payloads (id, crc, body) SELECT id, ?, ? FROM attempts WHERE {_KEY}",
-            (crc, body, *_key(trajectory.attempt)),
-        )
+        return self._payloads.append(body), len(body), payload_hash(trajectory.attempt, versions, body)
 
     def _rewind(self, batches: int, version: int) -> None:
         run = self._connection.execute
@@ -154,12 +166,14 @@ class Journal:
         run("DELETE FROM batches WHERE number >= ?", (batches,))
 
 
-def is_full(error: sqlite3.Error) -> bool:
+def is_full(error: sqlite3.Error | OSError) -> bool:
     """Whether a write found no space. Errors that Python makes itself carry no code."""
+    if isinstance(error, OSError):
+        return error.errno in FULL_ERRORS
     return getattr(error, "sqlite_errorcode", None) in FULL_CODES
 
 
-def write_error(path: str, error: sqlite3.Error) -> RunError:
+def write_error(path: str, error: sqlite3.Error | OSError) -> RunError:
     """What a failed write means: no space, which may return, or a broken disk or file."""
     if is_full(error):
         return StorageFullError(

@@ -13,6 +13,7 @@ from soliton.store.changes import Queued
 from soliton.store.config import StoreConfig
 from soliton.store.groups import Draw, Sample
 from soliton.store.ledger import BLAMELESS_REASONS, AttemptBook
+from soliton.store.payloads import PayloadReader
 from soliton.store.queries import count, read_payload, read_publications
 from soliton.store.versions import VersionTable
 from soliton.store.work import Work
@@ -23,7 +24,7 @@ _UNDONE = "SELECT draw FROM attempts WHERE batch >= ?"
 _BLAMELESS = frozenset(reason.value for reason in BLAMELESS_REASONS)
 
 
-def load_work(connection: sqlite3.Connection, config: StoreConfig) -> Work:
+def load_work(connection: sqlite3.Connection, payloads: PayloadReader, config: StoreConfig) -> Work:
     """The decisions so far. Every lease is lost, its holder was part of a session that is over; unless it was handed in
     and only its reward is awaited.
     """
@@ -38,17 +39,24 @@ def load_work(connection: sqlite3.Connection, config: StoreConfig) -> Work:
     work.lengths.committed = dict(connection.execute(lengths + by_length).fetchall())
     stale = " AND state = 'dropped' AND reason = 'stale'"
     work.lengths.dropped = dict(connection.execute(lengths + stale + by_length).fetchall())
-    work.readmit(_load_draws(connection, config, work.book, _OPEN, ()))
+    work.readmit(_load_draws(connection, payloads, config, work.book, _OPEN, ()))
     return work
 
 
-def load_undone(connection: sqlite3.Connection, config: StoreConfig, book: AttemptBook, batches: int) -> list[Draw]:
+def load_undone(
+    connection: sqlite3.Connection, payloads: PayloadReader, config: StoreConfig, book: AttemptBook, batches: int
+) -> list[Draw]:
     """The draws of all batches from number `batches` on, as they were before they were trained; puts them in `book`."""
-    return _load_draws(connection, config, book, _UNDONE, (batches,))
+    return _load_draws(connection, payloads, config, book, _UNDONE, (batches,))
 
 
 def _load_draws(
-    connection: sqlite3.Connection, config: StoreConfig, book: AttemptBook, numbers: str, values: tuple[int, ...]
+    connection: sqlite3.Connection,
+    payloads: PayloadReader,
+    config: StoreConfig,
+    book: AttemptBook,
+    numbers: str,
+    values: tuple[int, ...],
 ) -> list[Draw]:
     draws: dict[int, Draw] = {
         number: Draw(number, [Sample() for _ in range(config.group_size)])
@@ -70,7 +78,7 @@ def _load_draws(
         elif state == "in_flight":
             sample.in_flight.append(attempt)
             book.in_flight[attempt_id] = Lease(attempt_id, issued_us / 1e6, version, holder)
-            if committed[0] is not None and (trajectory := read_payload(connection, attempt_id)) is not None:
+            if committed[0] is not None and (trajectory := read_payload(connection, payloads, attempt_id)) is not None:
                 assert trajectory.awaited is not None
                 book.awaiting[attempt_id] = trajectory, committed[0] / 1e6 + trajectory.awaited.within_s
         elif state == "dropped" and reason not in _BLAMELESS:

@@ -3,6 +3,8 @@
 Each term of the ledger is its own query, none a difference.
 """
 
+# ruff: noqa: S608  (queries are put together from constants of this package; values are always bound)
+
 from __future__ import annotations
 
 import sqlite3
@@ -11,10 +13,12 @@ from pathlib import Path
 from soliton.errors import RunError
 from soliton.store.codec import decode_trajectory
 from soliton.store.ledger import STORE_REASONS
-from soliton.store.schema import payload_crc
+from soliton.store.payloads import PayloadReader, payload_hash
 from soliton.store.store import CommitAck
 from soliton.types import AttemptId, DropReason, Ledger, Publication, Trajectory
 
+PAYLOAD = "payload_start, payload_bytes, payload_hash"
+"""Columns that say where a payload is, and what."""
 UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What a damaged file raises; the second when the damage is in the text of an error."""
 
@@ -73,17 +77,23 @@ def read_ack(connection: sqlite3.Connection, attempt: AttemptId) -> CommitAck | 
     return "dropped" if state == "dropped" and DropReason(reason) not in STORE_REASONS else "queued"
 
 
-def read_payload(connection: sqlite3.Connection, attempt: AttemptId) -> Trajectory | None:
+def read_payload(connection: sqlite3.Connection, payloads: PayloadReader, attempt: AttemptId) -> Trajectory | None:
     """The trajectory as it was committed; None if its bytes are missing or not those that were written."""
     row = connection.execute(
-        "SELECT versions, crc, body FROM attempts JOIN payloads USING (id) "
-        "WHERE draw = ? AND sample = ? AND attempt = ?",
+        f"SELECT versions, {PAYLOAD} FROM attempts WHERE draw = ? AND sample = ? AND attempt = ?",
         (attempt.draw, attempt.sample, attempt.attempt),
     ).fetchone()
-    if row is None:
+    return None if row is None else read_trajectory(payloads, attempt, *row)
+
+
+def read_trajectory(
+    payloads: PayloadReader, attempt: AttemptId, versions: str | None, start: int | None, size: int, hashed: int
+) -> Trajectory | None:
+    """The same, given what the index says of it."""
+    if versions is None or start is None:
         return None
-    versions, crc, body = row
-    if payload_crc(attempt, versions, body) != crc:
+    body = payloads.read(start, size)
+    if payload_hash(attempt, versions, body) != hashed:
         return None
     return decode_trajectory(body)
 

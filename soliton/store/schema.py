@@ -1,19 +1,16 @@
 """The tables of the SQLite store, and how a row says that it is the row that was written.
 
-Payloads are apart from the index of attempts, so that what is decided on is read without them. Every index row carries
-a seal: a sum over its numbers that SQLite computes when it writes the row and that a check computes again. A payload
-carries the CRC-32 of its bytes, begun with its attempt and versions, so that swapped rows are noticed too.
+Payloads lie in a file of their own (`payloads.py`); an attempt's row says where, and carries their hash. Every row
+carries a seal: a sum over its numbers that SQLite computes when it writes the row and that a check computes again.
 """
 
 # ruff: noqa: S608  (queries are put together from constants of this package; values are always bound)
 
 from __future__ import annotations
 
-import zlib
+from soliton.types import DropReason
 
-from soliton.types import AttemptId, DropReason
-
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x50_17_0A_01
 """Marks the file as ours for `file` and other tools."""
 
@@ -34,8 +31,10 @@ _ATTEMPT_NUMBERS = (
     "staleness",
     "min_trusted_version",
     "queued_us",
+    "payload_start",
+    "payload_bytes",
 )
-_PRIMES = (31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83)
+_PRIMES = (31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 ATTEMPT_SEAL = " + ".join(
     f"coalesce({column}, -1) * {prime}" for column, prime in zip(_ATTEMPT_NUMBERS, _PRIMES, strict=True)
 )
@@ -79,12 +78,14 @@ CREATE TABLE attempts (
     staleness INTEGER,
     min_trusted_version INTEGER,
     queued_us INTEGER,
+    payload_start INTEGER,
+    payload_bytes INTEGER,
+    payload_hash INTEGER,
     seal INTEGER GENERATED ALWAYS AS ({ATTEMPT_SEAL}) STORED,
     UNIQUE (draw, sample, attempt)
 );
 CREATE INDEX attempts_by_state ON attempts (state, reason);
 CREATE INDEX attempts_by_batch ON attempts (batch, position) WHERE batch IS NOT NULL;
-CREATE TABLE payloads (id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE TABLE batches (
     number INTEGER PRIMARY KEY,
     version INTEGER,
@@ -109,11 +110,6 @@ BROKEN_ROWS = {
     "batches": f"SELECT number FROM batches WHERE seal IS NOT ({BATCH_SEAL})",
 }
 """Table -> query for the rows that are not as they were written."""
-
-
-def payload_crc(attempt: AttemptId, versions: str, body: bytes) -> int:
-    """CRC-32 of a payload and of what it belongs to."""
-    return zlib.crc32(body, zlib.crc32(f"{attempt.draw}/{attempt.sample}/{attempt.attempt}/{versions}".encode()))
 
 
 def microseconds(seconds: float) -> int:

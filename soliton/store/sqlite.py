@@ -1,10 +1,10 @@
-"""The durable store: the same decisions as the store in memory, in one SQLite file that survives a kill.
+"""The durable store: the same decisions as the store in memory, in a SQLite file that survives a kill.
 
-Owns the file. Long queues cost disk and no memory: payloads are written at commit and read at take, and attempts that
-are over are asked of the file. Guarantees: what a call answered is on disk before it answers, all of a call in one
-transaction; memory is never behind the file, and never ahead of it for what was answered. When the disk is full, calls
-raise `StorageFullError`, what could not be written is kept, and the next call writes it first: a repeated call is
-answered once there is space, and nothing is lost or doubled.
+Owns the file, and the one of payloads beside it. Long queues cost disk and no memory: payloads are written at commit
+and read at take, and attempts that are over are asked of the file. Guarantees: what a call answered is on disk before
+it answers, all of a call in one transaction; memory is never behind the file, and never ahead of it for what was
+answered. When the disk is full, calls raise `StorageFullError`, what could not be written is kept, and the next call
+writes it first: a repeated call is answered once there is space, and nothing is lost or doubled.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from soliton.store.config import StoreConfig
 from soliton.store.integrity import DamagedPayload, refusal, verify
 from soliton.store.journal import Journal, is_full, write_error
 from soliton.store.load import load_undone, load_work
+from soliton.store.payloads import PayloadWriter
 from soliton.store.queries import UNREADABLE, count, read_ack, read_ledger, read_payload
 from soliton.store.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
 from soliton.store.store import CommitAck
@@ -47,12 +48,20 @@ class SqliteStore(AwaitingStore):
     findings: tuple[str, ...]
     run_id: str
 
-    def __init__(self, path: Path, config: StoreConfig, clock: LaterClock, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: StoreConfig,
+        clock: LaterClock,
+        connection: sqlite3.Connection,
+        payloads: PayloadWriter,
+    ) -> None:
         super().__init__(config, clock, Work(config))
         self._later = clock
         self._path = path
         self._connection = connection
-        self._journal = Journal(connection, str(path))
+        self._payloads = payloads
+        self._journal = Journal(connection, payloads, str(path))
         self._pending: list[Change] = []
         self.findings = ()
 
@@ -78,22 +87,25 @@ class SqliteStore(AwaitingStore):
         """
         is_new = not path.exists() or not path.stat().st_size
         connection = _connect(path, durability)
+        payloads: PayloadWriter | None = None
         try:
             if is_new:
                 _create(connection, config, identity)
             run_id = _check_meta(connection, path, config, identity)
             damaged = [] if is_new else verify(path)
             _drop_damaged(connection, damaged)
-            store = cls(path, config, LaterClock(clock, _last_s(connection)), connection)
-            store._work = load_work(connection, config)
+            payloads = PayloadWriter(path, _payloads_end(connection), durable=durability == "power")
+            store = cls(path, config, LaterClock(clock, _last_s(connection)), connection, payloads)
+            store._work = load_work(connection, payloads, config)
             store._save()
-        except UNREADABLE as error:
+        except BaseException as error:
             connection.close()
-            if isinstance(error, sqlite3.Error) and is_full(error):
+            if payloads is not None:
+                payloads.close()
+            if isinstance(error, sqlite3.Error | OSError) and is_full(error):
                 raise write_error(str(path), error) from error
-            raise refusal(path, str(error)) from error
-        except BaseException:
-            connection.close()
+            if isinstance(error, UNREADABLE):
+                raise refusal(path, str(error)) from error
             raise
         store.run_id = run_id
         store.findings = tuple(_finding(path, damage) for damage in damaged)
@@ -114,7 +126,7 @@ class SqliteStore(AwaitingStore):
         self._save()
         work = self._work
         work.rewind(batches, version)
-        undone = load_undone(self._connection, self._config, work.book, batches)
+        undone = load_undone(self._connection, self._payloads, self._config, work.book, batches)
         work.readmit(undone)
         work.drop_rolled_back(undone)
         self._handed = {}
@@ -133,6 +145,7 @@ class SqliteStore(AwaitingStore):
         """
         self.close()
         self._save()
+        self._payloads.close()
         self._connection.close()
 
     # -- what `WaitingStore` wants ------------------------------------------------------------------------------------
@@ -145,7 +158,7 @@ class SqliteStore(AwaitingStore):
 
     def _payload(self, attempt: AttemptId) -> Trajectory | None:
         try:
-            trajectory = read_payload(self._connection, attempt)
+            trajectory = read_payload(self._connection, self._payloads, attempt)
         except UNREADABLE:
             trajectory = None
         if trajectory is None:
@@ -158,7 +171,7 @@ class SqliteStore(AwaitingStore):
         return read_ack(self._connection, attempt)
 
     def _reward_of(self, attempt: AttemptId) -> float | None:
-        trajectory = read_payload(self._connection, attempt)
+        trajectory = read_payload(self._connection, self._payloads, attempt)
         return None if trajectory is None or trajectory.awaited is None else trajectory.awaited.value
 
     def _ledger(self) -> Ledger:
@@ -239,6 +252,11 @@ def _last_s(connection: sqlite3.Connection) -> float:
     return (
         count(connection, "SELECT coalesce(max(max(issued_us), coalesce(max(committed_us), 0)), 0) FROM attempts") / 1e6
     )
+
+
+def _payloads_end(connection: sqlite3.Connection) -> int:
+    """Where the last payload ends."""
+    return count(connection, "SELECT coalesce(max(payload_start + payload_bytes), 0) FROM attempts")
 
 
 def _drop_damaged(connection: sqlite3.Connection, damaged: list[DamagedPayload]) -> None:

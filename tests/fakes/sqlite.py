@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Coroutine
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from soliton.store.config import StoreConfig
+from soliton.store.payloads import payload_path
 from soliton.store.sqlite import SqliteStore
 from soliton.types import AttemptId, Clock, Publication
 from tests.fakes.trajectories import trajectory
@@ -28,10 +31,20 @@ def open_sqlite(config: StoreConfig, clock: Clock, initial: Publication | None =
 def killed(path: Path, copy: Path) -> Path:
     """The files as they are now, which is what kill -9 leaves to the next process."""
     copy.parent.mkdir(parents=True, exist_ok=True)
-    for suffix in ("", "-wal"):
-        if Path(f"{path}{suffix}").exists():
-            shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
+    pairs = [(Path(f"{path}{suffix}"), Path(f"{copy}{suffix}")) for suffix in ("", "-wal")]
+    for there, here in (*pairs, (payload_path(path), payload_path(copy))):
+        if there.exists():
+            shutil.copy(there, here)
     return copy
+
+
+def overwrite_payload(path: Path, draw: int, body: bytes) -> None:
+    """Put other bytes over the first ones of the last payload of `draw`, as a bad disk would."""
+    with closing(sqlite3.connect(path)) as connection:
+        (start,) = connection.execute("SELECT max(payload_start) FROM attempts WHERE draw = ?", (draw,)).fetchone()
+    with payload_path(path).open("r+b") as file:
+        file.seek(start)
+        file.write(body)
 
 
 def at_once(call: Coroutine[Any, Any, Any]) -> Any:

@@ -13,13 +13,15 @@ from typer.testing import CliRunner
 from soliton.cli import app
 from soliton.learner.examples import SCHEMA, StepArrays, StepExamples, examples_of
 from soliton.runtime import installation
-from soliton.runtime.inspection import Filters, trajectories
+from soliton.runtime.inspection import Filters, page_of
+from soliton.runtime.local.connection import Connection
 from soliton.runtime.run_folder import RunFolder
 from soliton.store.config import StoreConfig
+from soliton.store.history import stored_attempts
 from soliton.store.sqlite import SqliteStore
 from soliton.types import AttemptId
 from tests.fakes.manual_clock import ManualClock
-from tests.fakes.sqlite import at_once, train
+from tests.fakes.sqlite import at_once, overwrite_payload, train
 from tests.fakes.trajectories import failed, publication, trajectory
 
 ROOT = Path(__file__).parents[3]
@@ -72,7 +74,7 @@ def test_inspect_shows_the_ledger_and_every_attempt_by_state(stored_run: Path):
     text = said("inspect", str(stored_run), "--limit", "0")
     assert "issued = 2 trained + 1 queued" in text
     assert "env_error 1" in text
-    assert text.count("sampled tokens") == len(list(trajectories(RunFolder(stored_run), Filters())))
+    assert text.count("sampled tokens") == page_of(RunFolder(stored_run), Filters()).matching
 
 
 def test_sampled_text_is_marked_without_colours(stored_run: Path):
@@ -110,11 +112,34 @@ def test_filters_of_inspect(stored_run: Path, options: list[str], matching: int)
     assert json.loads(said("inspect", str(stored_run), *options, "--json"))["matching"] == matching
 
 
+def test_trajectories_come_in_pages(stored_run: Path):
+    def page(*options: str) -> tuple[int | None, list[str]]:
+        document = json.loads(said("inspect", str(stored_run), "--json", *options))
+        return document["matching"], [seen["attempt"] for seen in document["trajectories"]]
+
+    count, everything = page("--limit", "0")
+    assert count == len(everything) > 4
+    assert page("--limit", "2", "--skip", "2") == (count, everything[2:4])
+    rewarded = page("--min-reward", "-1000")[1]
+    assert page("--min-reward", "-1000", "--limit", "1", "--skip", "1") == (None, rewarded[1:2])  # the rest is not read
+    text = said("inspect", str(stored_run), "--limit", "2", "--skip", "2")
+    assert f"{count} trajectories match; shown are 3 to 4 (--skip 4 goes on):" in text
+
+
+def test_a_trajectory_that_is_not_shown_is_not_read(stored_run: Path):
+    store = stored_run / "store.sqlite"
+    last = [seen for seen in stored_attempts(store) if seen.trajectory is not None][-1]
+    overwrite_payload(store, last.attempt.draw, b"\0")
+    assert "shown are 1 to 2" in said("inspect", str(stored_run), "--limit", "2")
+    assert "shown are 1 to 1" in said("inspect", str(stored_run), "--min-reward", "-1000", "--limit", "1")
+    assert "are not those that were written" in said("inspect", str(stored_run), "--limit", "0", code=1)
+
+
 def test_a_run_without_a_store_shows_its_examples(tmp_path: Path):
     folder = RunFolder(tmp_path / "run")
     folder.create(BAND)
     record(folder, trajectory(AttemptId(7), (3, 4)))
-    (seen,) = trajectories(folder, Filters(draw=7))
+    (seen,) = page_of(folder, Filters(draw=7)).shown
     assert (seen.state, seen.batch, seen.versions) == ("recorded", 0, (3, 4))
 
 
@@ -208,6 +233,18 @@ def test_doctor_of_a_run_that_is_over(tmp_path: Path):
     folder.create(BAND)
     result = CliRunner().invoke(app, ["doctor", str(folder.path), "--json"])
     assert (result.exit_code, json.loads(result.stdout)["alive"]) == (1, False)
+    assert f"`soliton train --resume {folder.path}`" in result.stdout
+
+
+def test_doctor_tells_a_run_that_goes_on_in_one_process_from_one_that_was_killed(tmp_path: Path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create(BAND)
+    with folder.lock():
+        assert "goes on in one process" in said("doctor", str(folder.path))
+    Connection("http://127.0.0.1:1", "token", "id", os.getpid(), 0.0).write(folder.connection)
+    killed = CliRunner().invoke(app, ["doctor", str(folder.path)])  # its process id may be somebody else's by now
+    assert killed.exit_code == 1
+    assert "was killed" in killed.stdout
 
 
 def test_the_schema_is_printed_or_written(tmp_path: Path):

@@ -1,8 +1,17 @@
 import pytest
+from msgspec.structs import replace
 
 from soliton.errors import RunError
 from soliton.store.config import StoreConfig
-from soliton.store.history import consumed_batches, ledger_at_rest, publications, stored_attempts
+from soliton.store.history import (
+    ANY,
+    Wanted,
+    consumed_batches,
+    count_attempts,
+    ledger_at_rest,
+    publications,
+    stored_attempts,
+)
 from soliton.store.sqlite import SqliteStore
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.sqlite import at_once, commit_new, republish, train
@@ -78,14 +87,18 @@ def test_attempts_are_found_by_what_became_of_them(path):
     store.lose("worker-3")
     again = at_once(store.lease(2))
     store.commit_many([trajectory(lease.attempt) for lease in again])
-    (found,) = stored_attempts(path, reason="env_timeout")
+    (found,) = stored_attempts(path, Wanted(reason="env_timeout"))
     assert (found.attempt, found.state, found.holder) == (bad.attempt, "dropped", "worker-3")
     assert found.trajectory.reason == "env_timeout"
-    (over,) = stored_attempts(path, state="superseded")
+    (over,) = stored_attempts(path, Wanted(state="superseded"))
     assert over.trajectory is None
-    assert next(stored_attempts(path, state="queued")).attempt == good.attempt
+    assert next(stored_attempts(path, Wanted(state="queued"))).attempt == good.attempt
     assert len(list(stored_attempts(path))) == 6
-    assert list(stored_attempts(path, attempt=lost.attempt, state="trained")) == []
+    of_lost = Wanted(draw=lost.attempt.draw, attempt=lost.attempt.attempt)
+    assert [count_attempts(path, each) for each in (ANY, Wanted(state="queued"), of_lost)] == [6, 3, 1]
+    assert [each.state for each in stored_attempts(path, Wanted(draw=lost.attempt.draw))] == ["superseded", "queued"]
+    assert len(list(stored_attempts(path, skip=4))) == 2
+    assert list(stored_attempts(path, replace(of_lost, state="trained"))) == []
 
 
 def test_a_reader_makes_no_store(path):

@@ -15,7 +15,7 @@ from soliton.store.memory import MemoryStore
 from soliton.store.sqlite import SqliteStore
 from soliton.types import AttemptId
 from tests.fakes.hub import RUN_ID, TOKEN, over_http, post_reward
-from tests.fakes.sqlite import at_once, killed
+from tests.fakes.sqlite import at_once, killed, overwrite_payload
 from tests.fakes.trajectories import publication, trajectory
 
 CONFIG = StoreConfig(batch_size=1, max_staleness=3)
@@ -131,7 +131,7 @@ def test_a_damaged_trajectory_that_awaits_its_reward_is_tried_again(tmp_path: Pa
     store = SqliteStore.open(path, CONFIG, VirtualClock(0))
     at_once(store.finish_step([], publication(0)))
     at_once(hand_in(store))
-    store._connection.execute("UPDATE payloads SET body = x'00'")
+    overwrite_payload(path, 0, b"\0")
     again = SqliteStore.open(killed(path, tmp_path / "b/store.sqlite"), CONFIG, VirtualClock(0))
     assert "its reward was awaited, and it is tried again" in again.findings[0]
     assert again.awaiting_rewards() == []

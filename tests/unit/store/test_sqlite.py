@@ -190,7 +190,7 @@ def test_a_store_of_a_later_version_is_refused(path):
     connection.execute("UPDATE meta SET value = '99' WHERE key = 'schema'")
     connection.commit()
     connection.close()
-    with pytest.raises(RunError, match=r"has schema 99; this version of Soliton reads 1\. Use the version"):
+    with pytest.raises(RunError, match=r"has schema 99; this version of Soliton reads 2\. Use the version"):
         opened(path)
 
 
@@ -319,32 +319,32 @@ def limit_pages(store, more):
 
 
 def commit_until_full(store, leases):
-    limit_pages(store, 8)
+    limit_pages(store, 2)
     done = 0
     with pytest.raises(StorageFullError, match=r"no space left to write to .*store\.sqlite.*Free some"):  # noqa: PT012
         for lease in leases:
-            store.commit_many([trajectory(lease.attempt, (0,) * 400)])
+            store.commit_many([trajectory(lease.attempt, (0,) * 40)])
             done += 1
     assert 0 < done < len(leases)
     return done
 
 
 def test_rollouts_wait_while_the_disk_is_full_and_nothing_is_lost_or_doubled(path):
-    store = begun(path, StoreConfig(batch_size=20, max_staleness=1))
-    leases = at_once(store.lease(40))
+    store = begun(path, StoreConfig(batch_size=200, max_staleness=1))
+    leases = at_once(store.lease(400))
     done = commit_until_full(store, leases)
     status = at_once(store.status())  # still answers, from what is on disk
-    assert (status.ledger.queued, status.ledger.in_flight, status.ledger.balance) == (done, 40 - done, 0)
-    for call in (store.lease(1), store.take(), store.commit(trajectory(leases[done].attempt, (0,) * 400))):
+    assert (status.ledger.queued, status.ledger.in_flight, status.ledger.balance) == (done, 400 - done, 0)
+    for call in (store.lease(1), store.take(), store.commit(trajectory(leases[done].attempt, (0,) * 40))):
         with pytest.raises(StorageFullError):
             at_once(call)
     assert ledger_at_rest(path) == status.ledger
     limit_pages(store, 10_000)
-    acks = [store.commit_many([trajectory(lease.attempt, (0,) * 400)]) for lease in leases[done:]]
-    assert acks == [["queued"]] * (40 - done)
+    acks = [store.commit_many([trajectory(lease.attempt, (0,) * 40)]) for lease in leases[done:]]
+    assert acks == [["queued"]] * (400 - done)
     trained = train(store) + train(store)
     assert sorted(trained) == [lease.attempt for lease in leases]
-    assert (ledger(store).trained, ledger(store).balance) == (40, 0)
+    assert (ledger(store).trained, ledger(store).balance) == (400, 0)
 
 
 def test_leases_that_nobody_heard_of_are_lost(path):

@@ -1,5 +1,7 @@
 """Flipped bytes in the file of a SQLite store: named, and repaired or refused. Nothing wrong is ever handed out."""
 
+import os
+import shutil
 import sqlite3
 
 import numpy as np
@@ -7,16 +9,17 @@ import pytest
 
 from soliton.errors import RunError, SolitonError
 from soliton.store.config import StoreConfig
-from soliton.store.history import consumed_batches, stored_attempts
+from soliton.store.history import Wanted, consumed_batches, stored_attempts
+from soliton.store.payloads import payload_path
 from soliton.store.sqlite import SqliteStore
 from soliton.types import AttemptId
 from tests.fakes.manual_clock import ManualClock
-from tests.fakes.sqlite import at_once, commit_new, train
+from tests.fakes.sqlite import at_once, commit_new, killed, overwrite_payload, train
 from tests.fakes.trajectories import failed, publication, trajectory
 
 CONFIG = StoreConfig(batch_size=2, max_staleness=8)
 LENGTH = 500
-"""Action tokens: a payload of two pages, one of them an overflow page."""
+"""Action tokens."""
 
 
 def opened(path):
@@ -39,24 +42,25 @@ def path(tmp_path):
 
 
 def flip(path, offset, mask=0x10):
+    """Change a byte of a file."""
     data = bytearray(path.read_bytes())
     data[offset] ^= mask
     path.write_bytes(data)
 
 
-def offset_of_payload(path, draw, inside=0.5):
-    """Where in the file a byte of the payload of `draw` lies; its token ids are found nowhere else."""
+def flip_payload(path, draw, inside=0.5):
+    """Change a byte among the token ids of `draw`, which are found nowhere else."""
     pattern = np.arange(LENGTH + 1, dtype="<i4") + 1000 * draw
     token = int(inside * LENGTH)
-    whole = path.read_bytes()
+    whole = payload_path(path).read_bytes()
     piece = pattern[token : token + 3].tobytes()
     assert whole.count(piece) == 1
-    return whole.index(piece) + 5
+    flip(payload_path(path), whole.index(piece) + 5)
 
 
 @pytest.mark.parametrize("inside", [0.0, 0.3, 0.9])
 def test_a_damaged_queued_trajectory_is_dropped_under_its_own_reason_and_its_draw_issued_again(path, inside):
-    flip(path, offset_of_payload(path, 3, inside))
+    flip_payload(path, 3, inside)
     store = opened(path)
     (finding,) = store.findings
     assert "the bytes of d3s0a0 (queued) are not those that were written" in finding
@@ -72,7 +76,7 @@ def test_a_damaged_queued_trajectory_is_dropped_under_its_own_reason_and_its_dra
 
 
 def test_damage_uses_up_no_try(path):
-    flip(path, offset_of_payload(path, 3))
+    flip_payload(path, 3)
     config = StoreConfig(batch_size=2, max_staleness=8, max_attempts=1)
     store = SqliteStore.open(path, config, ManualClock())
     assert at_once(store.lease(1))[0].attempt == AttemptId(3, 0, 1)
@@ -80,7 +84,7 @@ def test_damage_uses_up_no_try(path):
 
 def test_a_damaged_trained_trajectory_is_reported_and_replay_refuses_it(path):
     assert [number for number, _, _ in consumed_batches(path)] == [0]
-    flip(path, offset_of_payload(path, 1))
+    flip_payload(path, 1)
     store = opened(path)
     (finding,) = store.findings
     assert "d1s0a0 (trained)" in finding
@@ -90,16 +94,13 @@ def test_a_damaged_trained_trajectory_is_reported_and_replay_refuses_it(path):
     with pytest.raises(RunError, match=r"store\.sqlite: the bytes of d1s0a0 are not those that were written"):
         list(consumed_batches(path))
     with pytest.raises(RunError, match="d1s0a0"):
-        list(stored_attempts(path, attempt=AttemptId(1)))
-    assert len(list(stored_attempts(path, attempt=AttemptId(0)))) == 1
+        list(stored_attempts(path, Wanted(draw=1)))
+    assert len(list(stored_attempts(path, Wanted(draw=0)))) == 1
 
 
 def test_damage_that_comes_while_the_run_goes_on_is_met_when_a_batch_is_taken(path):
     store = opened(path)
-    other = sqlite3.connect(path)
-    other.execute("UPDATE payloads SET body = zeroblob(10) WHERE id = (SELECT id FROM attempts WHERE draw = 2)")
-    other.commit()
-    other.close()
+    overwrite_payload(path, 2, bytes(10))
     assert [attempt.draw for attempt in train(store)] == [3, 4]
     assert "d2s0a0" in store.findings[0]
     ledger = at_once(store.status()).ledger
@@ -109,19 +110,44 @@ def test_damage_that_comes_while_the_run_goes_on_is_met_when_a_batch_is_taken(pa
 
 def test_swapped_payloads_are_noticed(path):
     connection = sqlite3.connect(path)
-    for old, new in ((3, 99), (4, 3), (99, 4)):
-        connection.execute("UPDATE payloads SET id = ? WHERE id = ?", (new, old))
+    columns = "payload_start, payload_bytes, payload_hash"
+    rows = [connection.execute(f"SELECT {columns} FROM attempts WHERE draw = ?", (draw,)).fetchone() for draw in (2, 3)]
+    for draw, row in ((3, rows[0]), (2, rows[1])):
+        connection.execute(f"UPDATE attempts SET ({columns}) = (?, ?, ?) WHERE draw = ?", (*row, draw))
     connection.commit()
     connection.close()
     assert len(opened(path).findings) == 2
 
 
-def test_a_missing_payload_is_noticed(path):
-    connection = sqlite3.connect(path)
-    connection.execute("DELETE FROM payloads WHERE id = 3")
-    connection.commit()
-    connection.close()
-    assert "d2s0a0" in opened(path).findings[0]
+def test_payloads_that_are_missing_at_the_end_are_noticed(path):
+    os.truncate(payload_path(path), payload_path(path).stat().st_size - 600)  # the failed one is 200 to 400 bytes
+    store = opened(path)
+    assert [finding.split(" (")[0][-6:] for finding in store.findings] == ["d5s0a0", "d6s0a0"]
+    assert at_once(store.status()).ledger.dropped["damaged"] == 1
+    assert commit_new(store, 1)  # which lies after the gap
+    store.close_file()
+    assert len(opened(path).findings) == 2
+
+
+def test_without_its_file_of_payloads_a_store_names_everything_that_is_missing(path):
+    payload_path(path).unlink()
+    assert len(opened(path).findings) == 7
+    with pytest.raises(RunError, match="the bytes of d0s0a0 are not those that were written"):
+        list(consumed_batches(path))
+
+
+def test_bytes_that_no_index_names_are_overwritten(path, tmp_path):  # killed between the payload and the index
+    size = payload_path(path).stat().st_size
+    with payload_path(path).open("ab") as file:
+        file.write(b"never acknowledged")
+    store = opened(path)
+    assert store.findings == ()
+    assert payload_path(path).stat().st_size == size
+    (attempt,) = commit_new(store, 1)
+    (stored,) = stored_attempts(
+        killed(path, tmp_path / "next" / "store.sqlite"), Wanted(draw=attempt.draw, state="queued")
+    )
+    assert stored.trajectory.attempt == attempt
 
 
 @pytest.mark.parametrize(
@@ -180,19 +206,22 @@ def opened_or_refused(path):
 
 def test_any_flipped_byte_is_harmless_named_or_refused(path, tmp_path):
     """Each byte of the header, and a seeded sample of all others: never another content without a word."""
-    original = path.read_bytes()
+    original, payloads = path.read_bytes(), payload_path(path).read_bytes()
     rng = np.random.default_rng(0)
-    offsets = [*range(100), *rng.integers(100, len(original), 150).tolist()]
+    offsets = [*range(100), *rng.integers(100, len(original) + len(payloads), 150).tolist()]
     sound = tmp_path / "sound.sqlite"
     sound.write_bytes(original)
+    payload_path(sound).write_bytes(payloads)
     expected = facts(opened(sound))
     outcomes = {"harmless": 0, "named": 0, "refused": 0}
     for offset in offsets:
         copy = tmp_path / "flipped.sqlite"
-        for leftover in tmp_path.glob("flipped.sqlite*"):
+        for leftover in tmp_path.glob("flipped.*"):
             leftover.unlink()
         copy.write_bytes(original)
-        flip(copy, offset, mask=1 << int(rng.integers(8)))
+        payload_path(copy).write_bytes(payloads)
+        inside = offset < len(original)
+        flip(copy if inside else payload_path(copy), offset % len(original), mask=1 << int(rng.integers(8)))
         store = opened_or_refused(copy)
         if store is None:
             outcomes["refused"] += 1
@@ -214,6 +243,7 @@ def test_a_log_torn_anywhere_loses_only_what_came_after_the_tear(path, tmp_path)
         torn = tmp_path / f"torn{number}" / "store.sqlite"
         torn.parent.mkdir()
         torn.write_bytes(whole)
+        shutil.copy(payload_path(path), payload_path(torn))
         torn.with_name("store.sqlite-wal").write_bytes(log[:cut])
         resumed = opened(torn)
         queued = [attempt for attempt in acknowledged if attempt in resumed._work.book.queued]
@@ -230,7 +260,7 @@ def test_a_payload_read_back_is_the_one_that_was_committed(path):
     (lease,) = at_once(store.lease(1))
     record = trajectory(lease.attempt, (0, 3, 7))
     store.commit_many([record])
-    (stored,) = stored_attempts(path, attempt=lease.attempt)
+    (stored,) = stored_attempts(path, Wanted(draw=lease.attempt.draw, attempt=lease.attempt.attempt))
     assert stored.trajectory.versions.tolist() == [-1, 0, 3, 7]
     assert stored.trajectory.rollout_logprobs.tobytes() == record.rollout_logprobs.tobytes()
     assert (stored.state, stored.batch) == ("queued", None)
