@@ -175,7 +175,8 @@ class Times(msgspec.Struct, frozen=True):
 
 
 def _frozen_array(name: str, value: Any, dtype: type[np.generic], length: int | None) -> NDArray[Any]:
-    array = np.array(value, dtype=dtype)  # a copy: a record never changes because its maker goes on
+    decoded = isinstance(value, np.ndarray) and value.dtype == dtype and isinstance(value.base, bytes)
+    array = value if decoded else np.array(value, dtype=dtype)  # a copy, unless nobody can change it
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
     if length is not None and len(array) != length:

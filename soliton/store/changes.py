@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from soliton.types import AttemptId, DropReason, Lease, Publication, Trajectory
 
@@ -142,10 +143,11 @@ def index_record(trajectory: Trajectory, committed_s: float) -> Queued:
         trajectory.reward_values,
     )
     sampled = trajectory.versions[trajectory.action_mask]
+    oldest, newest = int(sampled.min()), int(sampled.max())
     return Queued(
         attempt=trajectory.attempt,
         committed_s=committed_s,
-        versions=tuple(sorted(set(sampled.tolist()))),
+        versions=(oldest,) if oldest == newest else tuple(np.unique(sampled).tolist()),
         num_action_tokens=len(sampled),
         num_bytes=sum(array.nbytes for array in arrays),
     )
