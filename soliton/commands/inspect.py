@@ -13,7 +13,7 @@ from soliton.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from soliton.runtime.inspection import Seen, Tokens
+    from soliton.runtime.inspection import Page, Seen, Tokens
 
 STATUSES = ("terminated", "truncated", "failed", "in_flight", "queued", "superseded", "dropped", "trained")
 _ROLE_STYLES = {0: "dim", 1: "cyan", 2: "bold green"}
@@ -24,6 +24,7 @@ _OUTSIDE_STYLE = "bold white on red"
 def inspect(
     run: Run,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Trajectories shown; 0: all.")] = 5,
+    skip: Annotated[int, typer.Option("--skip", min=0, help="Go on after so many of those that match.")] = 0,
     draw: Annotated[int | None, typer.Option("--draw", help="Only attempts at this prompt of the stream.")] = None,
     status: Annotated[
         str | None, typer.Option("--status", help=f"How it ended or where it is: {', '.join(STATUSES)}.")
@@ -49,11 +50,12 @@ def inspect(
       soliton inspect runs/calculator
       soliton inspect runs/calculator --max-reward 0 --limit 3 --tokens
       soliton inspect runs/calculator --status dropped --reason stale --limit 0
+      soliton inspect runs/calculator --limit 20 --skip 20
       soliton inspect runs/calculator --draw 17 --json
     """
     with exit_codes():
         from soliton.report.folder import read_summary
-        from soliton.runtime.inspection import Filters, overview, trajectories
+        from soliton.runtime.inspection import Filters, Page, overview, page_of
         from soliton.runtime.run_folder import RunFolder
 
         folder = RunFolder(run)
@@ -63,23 +65,28 @@ def inspect(
             raise ConfigError(f"--status: got {status!r}; allowed are {', '.join(STATUSES)}")
         filters = Filters(min_reward, max_reward, min_staleness, max_staleness, status, reason, draw)
         summary = read_summary(run)
+        page, problem = Page([], 0), ""
         try:
-            shown, matching = [], 0
-            for seen in trajectories(folder, filters):
-                matching += 1
-                if not limit or matching <= limit:
-                    shown.append(seen)
+            page = page_of(folder, filters, skip=skip, limit=limit)
         except ConfigError as error:  # an inline run without examples still has a summary
             if filters != Filters():
                 raise
-            found = str(error)
-        else:
-            found = f"{matching} trajectories match"
+            problem = str(error)
+        lines = overview(folder, summary)
         if as_json:
-            lines = dict(overview(folder, summary))
-            print_json({"overview": lines, "matching": matching, "trajectories": [_plain(seen) for seen in shown]})
+            plain = [_plain(seen) for seen in page.shown]
+            print_json({"overview": dict(lines), "matching": page.matching, "trajectories": plain})
             return
-        _print(console(), overview(folder, summary), found, shown, tokens)
+        _print(console(), lines, problem or _found(page, skip), page.shown, tokens)
+
+
+def _found(page: Page, skip: int) -> str:
+    end = skip + len(page.shown)
+    if page.matching is None:
+        return f"shown are {skip + 1} to {end} of those that match (--skip {end} goes on):"
+    counted = "1 trajectory matches" if page.matching == 1 else f"{page.matching} trajectories match"
+    more = f" (--skip {end} goes on)" if end < page.matching else ""
+    return f"{counted}; shown are {skip + 1} to {end}{more}:" if page.shown else counted
 
 
 def _print(out: Console, lines: list[tuple[str, str]], found: str, shown: list[Seen], tokens: bool) -> None:
@@ -87,7 +94,7 @@ def _print(out: Console, lines: list[tuple[str, str]], found: str, shown: list[S
 
     for what, value in lines:
         out.print(f"[bold]{escape(what):<18}[/bold] {escape(value)}", soft_wrap=True)
-    out.print(f"\n{escape(found)}{f'; the first {len(shown)}:' if shown else ''}", soft_wrap=True)
+    out.print(f"\n{escape(found)}", soft_wrap=True)
     for seen in shown:
         out.print()
         out.print(f"[bold]{seen.attempt}[/bold] {escape(_facts(seen))}", soft_wrap=True)

@@ -6,9 +6,10 @@ learner's view: log-probs of the policy, values, advantages. Writes nothing; wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from tokenizers import Tokenizer
 from soliton.errors import ConfigError, RunError
 from soliton.learner.examples import Example, StepExamples, read_examples
 from soliton.runtime.run_folder import START_MODEL, RunFolder
-from soliton.store.history import StoredAttempt, stored_attempts
-from soliton.types import Role, Trajectory
+from soliton.store.history import StoredAttempt, Wanted, count_attempts, ledger_at_rest, stored_attempts
+from soliton.types import DropReason, Role, Status, Trajectory
 
 FloatArray = NDArray[np.float32]
+ENDINGS = frozenset(Status)
+"""How a trajectory ended: only the trajectory itself says so."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,26 @@ class Filters:
     reason: str | None = None
     draw: int | None = None
 
+    @property
+    def index_decides(self) -> bool:
+        """Whether the store's index decides, without any trajectory."""
+        return (
+            (self.min_reward, self.max_reward) == (None, None)
+            and self.status not in ENDINGS
+            and (self.reason is None or self.reason in set(DropReason))
+        )
+
+    def wanted(self) -> Wanted:
+        """As much of it as the store's index can tell."""
+        state = "dropped" if self.status == Status.FAILED else None if self.status in ENDINGS else self.status
+        return Wanted(
+            draw=self.draw,
+            state=state,
+            reason=self.reason if self.reason in set(DropReason) else None,
+            min_staleness=self.min_staleness,
+            max_staleness=self.max_staleness,
+        )
+
     def match(self, seen: Seen) -> bool:
         """Whether it is wanted."""
         return (
@@ -131,8 +154,23 @@ def _within(value: float | None, low: float | None, high: float | None) -> bool:
     return value is not None and (low is None or value >= low) and (high is None or value <= high)
 
 
-def trajectories(folder: RunFolder, filters: Filters) -> Iterator[Seen]:
-    """What is wanted, in order of issue; without a store the recorded examples in order of steps.
+@dataclass(frozen=True)
+class Page:
+    """A part of the trajectories that are wanted.
+
+    Attributes:
+        shown: in order of issue; without a store the recorded examples in order of steps.
+        matching: how many are wanted in all; None where the rest would have to be read to know.
+    """
+
+    shown: list[Seen]
+    matching: int | None
+
+
+def page_of(folder: RunFolder, filters: Filters, *, skip: int = 0, limit: int = 0) -> Page:
+    """What is wanted, without the first `skip`, at most `limit` of them (0: all).
+
+    Reads no more trajectories than it needs: those that are shown, where the store's index alone can filter.
 
     Raises:
         ConfigError: the run has neither a store nor recorded examples.
@@ -141,20 +179,36 @@ def trajectories(folder: RunFolder, filters: Filters) -> Iterator[Seen]:
     recorded = _recorded(folder.path / "examples")
     if folder.store.exists():
         pieces = _pieces(folder)
-        seen = (_of_store(attempt, recorded, pieces) for attempt in _readable(folder.store))
-    elif recorded:
-        seen = (_of_example(example, step) for example, step in recorded.values())
-    else:
+        if filters.index_decides:
+            rows = islice(_readable(folder.store, filters.wanted(), skip), limit or None)
+            shown = [_of_store(attempt, recorded, pieces) for attempt in rows]
+            return Page(shown, count_attempts(folder.store, filters.wanted()))
+        stored = (_of_store(attempt, recorded, pieces) for attempt in _readable(folder.store, filters.wanted(), 0))
+        return _part(filter(filters.match, stored), skip, limit)
+    if not recorded:
         raise ConfigError(
             f"{folder.path} has neither a store.sqlite (the `local` runtime writes it) nor recorded examples/; there "
             "are no trajectories to show"
         )
-    return filter(filters.match, seen)
+    examples = [seen for example, step in recorded.values() if filters.match(seen := _of_example(example, step))]
+    return Page(examples[skip : skip + limit if limit else None], len(examples))
 
 
-def _readable(store: Path) -> Iterator[StoredAttempt]:
+def _part(matching: Iterable[Seen], skip: int, limit: int) -> Page:
+    shown: list[Seen] = []
+    found = 0
+    for seen in matching:
+        found += 1
+        if found > skip:
+            shown.append(seen)
+        if limit and len(shown) == limit:
+            return Page(shown, None)
+    return Page(shown, found)
+
+
+def _readable(store: Path, wanted: Wanted, skip: int) -> Iterator[StoredAttempt]:
     try:
-        yield from stored_attempts(store)
+        yield from stored_attempts(store, wanted, skip=skip)
     except ValueError as error:
         raise RunError(f"{store} cannot be read by this version of Soliton, or is damaged: {error}") from error
 
@@ -259,8 +313,6 @@ def _tokens_of(example: Example, step: StepExamples) -> Tokens:
 
 def overview(folder: RunFolder, summary: dict[str, Any] | None) -> list[tuple[str, str]]:
     """The run in a few lines: what -> value."""
-    from soliton.store.history import ledger_at_rest
-
     rows = folder.read_metrics("train")
     lines = [("run", str(folder.path))]
     if summary is not None:

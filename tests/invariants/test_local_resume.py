@@ -9,7 +9,7 @@ import pytest
 
 from soliton.config import RunConfig
 from soliton.runtime.checkpoint import damage, list_checkpoints
-from soliton.store.history import consumed_batches, ledger_at_rest, stored_attempts
+from soliton.store.history import Wanted, consumed_batches, ledger_at_rest, stored_attempts
 from soliton.types import AttemptId
 from tests.invariants.local_runs import (
     PATIENCE_S,
@@ -83,7 +83,7 @@ def story(tmp_path_factory) -> Story:
         assert_nobody_is_left(run_dir)
     steps_at_stop = len(train_rows(run_dir))
     checkpoints_at_stop = [path.name for path in list_checkpoints(run_dir / "checkpoints")]
-    queued = {found.attempt for found in stored_attempts(run_dir / "store.sqlite", state="queued")}
+    queued = {found.attempt for found in stored_attempts(run_dir / "store.sqlite", Wanted(state="queued"))}
 
     two_workers = local_run(run_dir, **plan, local={"workers": 2})
     enough = steps_at_stop + 6  # the queue is trained by then, and the newest checkpoint is of later steps

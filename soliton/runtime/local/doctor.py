@@ -15,6 +15,7 @@ import msgspec
 from soliton.errors import ConfigError, RunError
 from soliton.runtime.clock import RealClock, seconds_since_change
 from soliton.runtime.local.connection import Connection
+from soliton.runtime.report import is_locked
 from soliton.runtime.run_folder import RunFolder
 from soliton.store.client import HubStore
 from soliton.store.limits import ClientLimits
@@ -46,15 +47,18 @@ def diagnose(run_dir: Path) -> Diagnosis:
     if not folder.config.exists():
         raise ConfigError(f"{run_dir} holds no run (it has no config.toml)")
     progress = _progress(folder)
+    is_alive = is_locked(run_dir)
+    if is_alive and not folder.connection.exists():
+        text = "the run goes on in one process, which has no hub to ask who waits (the `inline` runtime)"
+        return Diagnosis(True, (text, *progress, *_log_tail(folder)))
     if not folder.connection.exists():
         return Diagnosis(False, (_ending(folder), *progress, *_log_tail(folder)))
     connection = Connection.read(folder.connection)
-    if not _is_alive(connection.controller):
+    if not is_alive:
         return Diagnosis(
             False,
             (
-                f"the controller (process {connection.controller}) is dead; its processes end with it; go on with "
-                f"`soliton train {folder.config} --resume {run_dir}`",
+                f"the run was killed (its controller, process {connection.controller}, is gone); {_resume(folder)}",
                 *progress,
                 *_log_tail(folder),
             ),
@@ -86,13 +90,16 @@ def describe(status: StoreStatus) -> list[str]:
 
 def _ending(folder: RunFolder) -> str:
     """Why no hub answers."""
-    resume = f"go on with `soliton train {folder.config} --resume {folder.path}`"
     if not folder.summary.exists():
-        return f"no hub: the run was killed, or it goes on under the `inline` runtime, which has none; {resume}"
+        return f"the run was killed: nothing runs in {folder.path}, and it left no summary.json; {_resume(folder)}"
     ending = json.loads(folder.summary.read_text())["exit"]
     if ending["status"] == "finished":
         return f"the run has finished; its result is in {folder.summary}"
-    return f"the run is over: {ending['status']} ({ending['reason']}); {resume}"
+    return f"the run is over: {ending['status']} ({ending['reason']}); {_resume(folder)}"
+
+
+def _resume(folder: RunFolder) -> str:
+    return f"go on with `soliton train --resume {folder.path}`"
 
 
 async def _ask(connection: Connection) -> StoreStatus:
@@ -110,16 +117,6 @@ def _progress(folder: RunFolder) -> list[str]:
     last = rows[-1]
     ago_s = seconds_since_change(folder.metrics)
     return [f"the last step: {last['stage']} {last['step']}, {ago_s:.0f} s ago"]
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _processes(controller: int) -> list[str]:
