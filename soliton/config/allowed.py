@@ -70,6 +70,13 @@ def table_of(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
+def is_table_list(annotation: Any) -> bool:
+    """Whether a key is a list of tables: `[[name]]` in TOML."""
+    return table_of(annotation) is not None and any(
+        get_origin(part) in (tuple, list) for part, _ in alternatives(annotation)
+    )
+
+
 def meant(key: str, value: Any, annotation: Any) -> str:
     """A hint at what a wrong value was meant to be, or "": units, quoted numbers, misspelt words."""
     if not isinstance(value, str):

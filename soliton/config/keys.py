@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from soliton.config.allowed import allowed_values, is_optional, table_of
+from soliton.config.allowed import allowed_values, is_optional, is_table_list, table_of
 from soliton.config.run_config import RunConfig
 
 
@@ -70,6 +70,17 @@ def all_tables() -> dict[str, type[BaseModel]]:
     return dict(_tables(RunConfig, ""))
 
 
+@cache
+def heading(table: str) -> str:
+    """How a recipe begins a table: `[train]`; `[[env.mix]]` where there may be several of it."""
+    model: type[BaseModel] = RunConfig
+    field = None
+    for name in table.split("."):
+        field = model.model_fields[name]
+        model = table_of(field.annotation) or model
+    return f"[[{table}]]" if field is not None and is_table_list(field.annotation) else f"[{table}]"
+
+
 def _tables(model: type[BaseModel], prefix: str) -> list[tuple[str, type[BaseModel]]]:
     found: list[tuple[str, type[BaseModel]]] = []
     for name, field in model.model_fields.items():
@@ -94,8 +105,7 @@ def suggestion(path: str) -> str:
     if close := difflib.get_close_matches(name, known, n=1):
         return f"did you mean {close[0]!r}?"
     elsewhere = [other for other in all_keys() if other.rpartition(".")[2] == name]
-    if name in all_tables() and table:
-        elsewhere.append(f"[{name}]")
+    elsewhere += [heading(other) for other in all_tables() if other.rpartition(".")[2] == name]
     if elsewhere:
         return "did you mean " + " or ".join(repr(other) for other in elsewhere[:3]) + "?"
     if close := difflib.get_close_matches(path, [*all_keys(), *all_tables()], n=1, cutoff=0.75):

@@ -10,7 +10,7 @@ from pathlib import Path
 import tomli_w
 from pydantic import BaseModel
 
-from soliton.config.keys import Key, all_keys, all_tables
+from soliton.config.keys import Key, all_keys, all_tables, heading
 
 PAGE = Path("docs/reference/configuration.md")
 _OPENING = """# Configuration reference
@@ -31,7 +31,7 @@ def reference() -> str:
     sections = groupby(sorted(all_keys().values(), key=lambda key: "." in key.path), key=lambda k: _table(k.path))
     for table, keys in sections:
         model = all_tables().get(table)
-        title = f"## `[{table}]`" if table else "## Top level"
+        title = f"## `{heading(table)}`" if table else "## Top level"
         parts.append("\n".join([title, "", *([_about(model), ""] if model is not None else []), *_rows(keys)]) + "\n")
     return "\n".join(parts)
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from soliton.config.allowed import alternatives, meant
-from soliton.config.keys import all_keys, all_tables, suggestion
+from soliton.config.keys import all_keys, all_tables, heading, suggestion
 from soliton.config.problems import CombinationError, Problem
 from soliton.config.run_config import RunConfig
 
@@ -90,14 +90,20 @@ def _problem(path: Path, entries: list[dict[str, Any]], data: dict[str, Any], ov
     value = _value_at(data, path)
     known = all_keys().get(key)
     if known is None:
-        table = f"a table: write it as [{key}]" if key in all_tables() else first["msg"]
-        return Problem((shown,), f"{shown}: got {said(value)}{source}; allowed is {table}")
+        return Problem((shown,), f"{shown}: got {said(value)}{source}; {_a_table(key) or first['msg']}")
     name = key.rpartition(".")[2]
     hints = [meant(name, value, known.field.annotation)]
     if isinstance(path[-1], int):  # an entry of a list: its type is that of the list's entries
         hints = [meant(name, value, part) for part in _entries_of(known.field.annotation)]
     hint = next((f"; {hint}" for hint in hints if hint), "")
     return Problem((shown,), f"{shown}: got {said(value)}{source}; allowed is {known.allowed}{hint}")
+
+
+def _a_table(key: str) -> str:
+    if key not in all_tables():
+        return ""
+    several = heading(key).startswith("[[")
+    return f"allowed {'are tables: write each' if several else 'is a table: write it'} as {heading(key)}"
 
 
 def _entries_of(annotation: Any) -> list[Any]:
@@ -107,7 +113,7 @@ def _entries_of(annotation: Any) -> list[Any]:
 def _what_is_missing(key: str) -> str:
     if key in all_tables():
         required = [path for path, known in all_keys().items() if path.startswith(f"{key}.") and known.required]
-        return f"add the table [{key}] with {' and '.join(path.rpartition('.')[2] for path in required)}"
+        return f"add the table {heading(key)} with {' and '.join(path.rpartition('.')[2] for path in required)}"
     known = all_keys()[key]
     return f"allowed is {known.allowed}. {known.meaning}"
 

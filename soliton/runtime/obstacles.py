@@ -54,17 +54,20 @@ def not_supported(config: RunConfig) -> list[str]:
         for key, value in changed.items()
         if value != getattr(defaults, key)
     ]
-    if config.env.name in PLANNED_ENVIRONMENTS:
-        found.append(
-            f"env.name: {config.env.name!r} is not part of this version ({PLANNED_ENVIRONMENTS[config.env.name]}); "
-            "write your own as 'module:Class'"
-        )
+    found += [
+        f"{key}.name: {name!r} is not part of this version ({PLANNED_ENVIRONMENTS[name]}); write your own as "
+        "'module:Class'"
+        for key, name, _ in _environments(config)
+        if name in PLANNED_ENVIRONMENTS
+    ]
     return found
 
 
 def missing_here(config: RunConfig, *, resumed: bool) -> list[str]:
     """Files that are absent or do not fit, a run folder that is taken, modules that cannot be found."""
-    found = [*_run_folder(config, resumed), *_initial_run(config), *_environment(config)]
+    found = [*_run_folder(config, resumed), *_initial_run(config)]
+    for key, name, prompts in _environments(config):
+        found += [*_environment(key, name), *_prompts_file(key, prompts)]
     folder = initial_folder(config)
     if folder is not None:
         found += _model_folder(config, folder)
@@ -116,10 +119,24 @@ def _initial_run(config: RunConfig) -> list[str]:
     return []
 
 
-def _environment(config: RunConfig) -> list[str]:
-    module, separator, _ = config.env.name.partition(":")
+def _environments(config: RunConfig) -> list[tuple[str, str, str | None]]:
+    """(table, name, file of prompts) of each environment of the run."""
+    mix = config.env.mix
+    if not mix:
+        return [("env", config.env.name, config.env.prompts)]
+    return [(f"env.mix.{i}", part.name, part.prompts) for i, part in enumerate(mix)]
+
+
+def _prompts_file(key: str, prompts: str | None) -> list[str]:
+    if prompts is None or Path(prompts).is_file():
+        return []
+    return [f"{key}.prompts: there is no file {prompts}; give a JSONL file, from the folder in which you start"]
+
+
+def _environment(key: str, name: str) -> list[str]:
+    module, separator, _ = name.partition(":")
     if not separator:
-        return _built_in(config.env.name)
+        return _built_in(key, name)
     if "" not in sys.path:
         sys.path.append("")  # the working directory, as `python` itself has it
     try:
@@ -128,19 +145,19 @@ def _environment(config: RunConfig) -> list[str]:
         spec = None
     if spec is None:
         return [
-            f"env.name: {config.env.name!r}: there is no module {module!r}; start in the folder in which "
+            f"{key}.name: {name!r}: there is no module {module!r}; start in the folder in which "
             f"{module.replace('.', '/')}.py lies, or put that folder on PYTHONPATH"
         ]
     return []
 
 
-def _built_in(name: str) -> list[str]:
+def _built_in(key: str, name: str) -> list[str]:
     if name in BUILT_IN or name in PLANNED_ENVIRONMENTS:
         return []
     close = difflib.get_close_matches(name, list(BUILT_IN), n=1)
     meant = f"; did you mean {close[0]!r}?" if close else ""
     return [
-        f"env.name: got {name!r}; allowed are {', '.join(map(repr, BUILT_IN))}, and 'module:Class' or "
+        f"{key}.name: got {name!r}; allowed are {', '.join(map(repr, BUILT_IN))}, and 'module:Class' or "
         f"'module:reward_function' of your own{meant}"
     ]
 

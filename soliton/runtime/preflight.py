@@ -11,12 +11,13 @@ from soliton.envs.latency import LatencyConfig
 from soliton.errors import ConfigError, WorldError
 from soliton.rollout.checks import checked_messages
 from soliton.runtime.clock import VirtualClock
+from soliton.runtime.mixture import environment_of
 from soliton.runtime.setup import Setup
 from soliton.types import Prompt
 
 
 def check_task(setup: Setup) -> list[str]:
-    """Open one episode of the first prompt, and count the held-out prompts.
+    """Open one episode of the first prompt of each environment, and count the held-out prompts.
 
     Returns:
         What looks wrong and may still be meant.
@@ -31,12 +32,25 @@ def check_task(setup: Setup) -> list[str]:
             setup.prompts.held_out(config.eval.num_prompts, config.eval.seed)
         except ValueError as error:
             raise ConfigError(f"eval.num_prompts: got {config.eval.num_prompts}; {error}") from error
-    return _check_opening(setup, setup.prompts.at(0))
+    return [
+        warning for name, prompt in _first_prompts(setup).items() for warning in _check_opening(setup, name, prompt)
+    ]
 
 
-def _check_opening(setup: Setup, prompt: Prompt) -> list[str]:
-    name, limits = setup.config.env.name, setup.config.limits
-    opening = _open(setup, prompt)
+def _first_prompts(setup: Setup) -> dict[str, Prompt]:
+    """Name of each environment of the run -> its first prompt."""
+    mix = setup.config.env.mix
+    if not mix:
+        return {setup.config.env.name: setup.prompts.at(0)}
+    found: dict[str, Prompt] = {}
+    for prompt in map(setup.prompts.at, range(sum(part.weight for part in mix))):
+        found.setdefault(environment_of(prompt.id) or prompt.id, prompt)
+    return found
+
+
+def _check_opening(setup: Setup, name: str, prompt: Prompt) -> list[str]:
+    limits = setup.config.limits
+    opening = _open(setup, name, prompt)
     try:
         messages = checked_messages(opening, limits.max_observation_chars).messages
         rendered = setup.renderer.first(messages)
@@ -57,7 +71,7 @@ def _check_opening(setup: Setup, prompt: Prompt) -> list[str]:
     return []
 
 
-def _open(setup: Setup, prompt: Prompt) -> tuple[Message, ...]:
+def _open(setup: Setup, name: str, prompt: Prompt) -> tuple[Message, ...]:
     clock = VirtualClock(0)
     make = setup.environment_factory(LatencyConfig())
 
@@ -68,7 +82,6 @@ def _open(setup: Setup, prompt: Prompt) -> tuple[Message, ...]:
         finally:
             await environment.close()
 
-    name = setup.config.env.name
     try:
         return clock.run(first_messages())
     except ConfigError as error:

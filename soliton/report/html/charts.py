@@ -90,14 +90,14 @@ def panels_of(run: RunRecord) -> list[Panel]:
     for panel in panels:
         if panel["title"] == "Staleness" and isinstance(bound, int):
             panel["line"] = {"y": bound, "label": f"max_staleness {bound}"}
-    if (held_out := _held_out(run)) is not None:
-        panels.insert(1, held_out)
+    panels[1:1] = [panel for panel in (_held_out(run), *_by_environment(run)) if panel is not None]
     return panels + [panel for panel in (_waits(run), _throughput(run)) if panel is not None]
 
 
 def other_panels(run: RunRecord) -> list[Panel]:
     """Everything else that was measured, one panel each, under its own name."""
     shown = {(chart.stage, metric) for chart in CHARTS for _, metric in chart.series} | {("eval", "eval/pass_at_1")}
+    shown |= {(stage, name) for _, stage, metric, _ in BY_ENVIRONMENT for name in _of_environments(run, stage, metric)}
     panels = []
     for stage in run.stages:
         for name in run.names(stage):
@@ -126,6 +126,42 @@ def _held_out(run: RunRecord) -> Panel | None:
     series = [("pass@1", (steps, [points[step] for step in steps]))]
     panel = _panel("Held-out pass@1", series, note, share=True, zero=True)
     return panel | {"whiskers": whiskers, "marks": True}
+
+
+BY_ENVIRONMENT = (
+    ("Held-out pass@1 by environment", "eval", "eval/pass_at_1", "Each environment's held-out prompts"),
+    ("Reward by environment", "train", "reward/mean", "Mean over each environment's trajectories in the batch"),
+)
+"""Title, stage, metric under `env/NAME/`, note of the panels of a run of several environments."""
+MOST_ENVIRONMENTS = 6
+"""Curves in one panel: there are as many colours. The others stand among the other metrics."""
+
+
+def _of_environments(run: RunRecord, stage: str, metric: str) -> dict[str, str]:
+    """Metric's full name -> environment, of the first environments."""
+    found = {
+        name: name.removeprefix("env/").removesuffix(f"/{metric}")
+        for name in run.names(stage)
+        if name.startswith("env/") and name.endswith(f"/{metric}")
+    }
+    return dict(list(found.items())[:MOST_ENVIRONMENTS])
+
+
+def _by_environment(run: RunRecord) -> list[Panel]:
+    panels = []
+    ends = run.summary.get("pass_at_1_by_environment", {})
+    last = float(run.train[-1]["step"]) if run.train else 0.0
+    for title, stage, metric, note in BY_ENVIRONMENT:
+        series = {name: run.series(stage, full) for full, name in _of_environments(run, stage, metric).items()}
+        if stage == "eval":
+            for when, step in (("before", 0.0), ("after", last)):
+                for name, estimate in list(ends.get(when, {}).items())[:MOST_ENVIRONMENTS]:
+                    points = dict(zip(*series.get(name, ([], [])), strict=True)) | {step: estimate["mean"]}
+                    series[name] = (sorted(points), [points[x] for x in sorted(points)])
+        panel = _panel(title, list(series.items()), note, share=stage == "eval", zero=True)
+        if panel["series"]:
+            panels.append(panel | ({"marks": True} if stage == "eval" else {}))
+    return panels
 
 
 def increments(run: RunRecord, metric: str, per: str) -> Points:

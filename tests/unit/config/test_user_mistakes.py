@@ -39,6 +39,19 @@ MISTAKES = [
     ),
     ("a misspelt table of an override", BAND, ["trian.steps=3"], ["trian: unknown key", "did you mean 'train'?"]),
     ("a table as a value", "train = 3\n" + BAND, [], ["train: got 3; allowed is a table: write it as [train]"]),
+    (
+        "a mixture written as one table",
+        BAND + '[env.mix]\nname = "calculator"',
+        [],
+        ["env.mix: got {'name'", "allowed are tables: write each as [[env.mix]]"],
+    ),
+    (
+        "a mixture written as a list of names",
+        BAND + '[env]\nmix = ["calculator", "maze"]',
+        [],
+        ["env.mix.0: got 'calculator'", "write each as [[env.mix]]"],
+    ),
+    ("a mixture outside of its table", 'mix = ["maze"]\n' + BAND, [], ["mix: unknown key", "[[env.mix]]"]),
     # values
     (
         "an unknown preset",
@@ -93,6 +106,18 @@ MISTAKES = [
         BAND,
         ["env.name=calculater"],
         ["env.name: got 'calculater'", "did you mean 'calculator'?"],
+    ),
+    (
+        "an environment of a mixture that is not there",
+        BAND + '[[env.mix]]\nname = "maze"\n[[env.mix]]\nname = "nowhere:Class"',
+        [],
+        ["env.mix.1.name: 'nowhere:Class': there is no module 'nowhere'"],
+    ),
+    (
+        "a file of prompts that is not there",
+        BAND,
+        ["env.name=json:loads", "env.prompts=no.jsonl"],
+        ["env.prompts: there is no file no.jsonl"],
     ),
     (
         "more context than the model has",

@@ -15,7 +15,7 @@ import pytest
 from soliton.errors import ConfigError
 from soliton.learner.examples import SCHEMA, StepArrays, StepExamples, examples_of
 from soliton.report.html.browser import TOKEN_BUDGET, browser_data
-from soliton.report.html.charts import MAX_POINTS, binned, increments, panels_of
+from soliton.report.html.charts import MAX_POINTS, binned, increments, other_panels, panels_of
 from soliton.report.html.configuration import settings_of
 from soliton.report.html.run import read_run
 from soliton.report.html.verdict import alarms_of, ledger_of, verdict_of
@@ -290,3 +290,22 @@ def test_examples_cut_the_middle_of_a_long_trajectory(tmp_path: Path):
     (example,) = examples_of(arrays, seed=0, pieces=lambda ids: [str(i) for i in ids], max_tokens=100)
     assert (len(example.pieces), example.cut_at, example.num_tokens) == (100, 50, 500)
     assert example.pieces[49:51] == [str(long.token_ids[49]), str(long.token_ids[450])]
+
+
+def test_a_run_of_several_environments_has_curves_of_each(tmp_path: Path):
+    run = read_run(write_run(tmp_path / "run"))
+    for row in run.train:
+        row |= {"env/maze/reward/mean": 0.25, "env/my:Game/reward/mean": 0.75, "env/maze/trajectory/count": 3.0}
+    run.stages["eval"] = [{"step": 6, "eval/pass_at_1": 0.5, "env/maze/eval/pass_at_1": 0.5}]
+    ends = {"before": {"maze": {"mean": 0.25}}, "after": {"maze": {"mean": 0.75}, "my:Game": {"mean": 1.0}}}
+    run.summary["pass_at_1_by_environment"] = ends
+    panels = {panel["title"]: panel for panel in panels_of(run)}
+    held_out = panels["Held-out pass@1 by environment"]["series"]
+    assert [(s["label"], s["x"], s["y"]) for s in held_out] == [
+        ("maze", [0, 6, 12], [0.25, 0.5, 0.75]),
+        ("my:Game", [12], [1]),
+    ]
+    assert [s["label"] for s in panels["Reward by environment"]["series"]] == ["maze", "my:Game"]
+    others = [panel["title"] for panel in other_panels(run)]
+    assert "env/maze/trajectory/count" in others
+    assert "env/maze/reward/mean" not in others

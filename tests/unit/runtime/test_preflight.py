@@ -38,10 +38,11 @@ def check(tmp_path, monkeypatch):
     (tmp_path / "preflight_tasks.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def check_class(name, num_prompts=4):
+    def check_class(name="", num_prompts=4, mix=()):
+        one = {"name": f"preflight_tasks:{name}"}
         config = parse_config(
             {
-                "env": {"name": f"preflight_tasks:{name}"},
+                "env": {"mix": [{"name": part} for part in mix]} if mix else one,
                 "method": {"eps_low": 0.2, "eps_high": 0.28},
                 "learner": {"actor_lr": 1e-4, "critic_lr": 1e-3},
                 "eval": {"num_prompts": num_prompts},
@@ -78,4 +79,11 @@ def test_too_few_held_out_prompts_are_refused_with_their_number(check):
 
 def test_characters_that_the_model_cannot_see_are_a_warning(check):
     (warning,) = check("Strange")
+    assert "no token for some of" in warning
+
+
+def test_every_environment_of_a_mixture_is_opened(check):
+    with pytest.raises(ConfigError, match="'preflight_tasks:Raises' cannot open an episode"):
+        check(mix=["calculator", "preflight_tasks:Fine", "preflight_tasks:Raises"])
+    (warning,) = check(mix=["calculator", "preflight_tasks:Strange"])
     assert "no token for some of" in warning
