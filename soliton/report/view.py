@@ -103,10 +103,13 @@ class StageProgress:
         return (now_s if self.ended_s is None else self.ended_s) - self.started_s
 
     def time_left_s(self, now_s: float) -> float | None:
-        """Seconds until it ends at the pace of its latest steps; None while nothing can be said."""
-        if self.total is None or self.step <= 0 or self.ended_s is not None:
+        """Seconds until it ends at the pace of its latest steps; None while nothing can be said.
+
+        A single report says nothing: the time before it is that of the stage's preparations, too.
+        """
+        if self.total is None or len(self.pace) < 2 or self.ended_s is not None:
             return None
-        since_s, since_step = self.pace[0] if len(self.pace) > 1 else (self.started_s, 0)
+        since_s, since_step = self.pace[0]
         steps = self.step - since_step
         if steps <= 0:
             return None
@@ -128,9 +131,9 @@ class StageProgress:
         return sum(b - a if b >= a else b for a, b in pairwise(points))
 
     def shown(self, label: str) -> tuple[str, float] | None:
-        """(metric name, newest value) behind a label of `SHOWN_METRICS`, if it has been reported."""
+        """(metric name, newest value) behind a label of `SHOWN_METRICS`, if there is a number."""
         for name in SHOWN_METRICS[label]:
-            if name in self.metrics:
+            if not math.isnan(self.metrics.get(name, math.nan)):  # NaN: undefined
                 return name, self.metrics[name]
         return None
 

@@ -139,8 +139,10 @@ def test_a_terminal_gets_the_live_view_a_pipe_plain_lines_and_quiet_wins():
 def test_time_left_follows_the_latest_pace_and_counts_down_between_steps():
     stage = StageProgress("train", total=100, started_s=0.0)
     assert stage.time_left_s(5.0) is None
-    for step in range(1, 66):
-        stage.update(step, {}, now_s=50.0 + step * (0.1 if step <= 1 else 2.0))
+    stage.update(1, {}, now_s=50.1)
+    assert stage.time_left_s(51.0) is None  # how long a step takes is not known yet
+    for step in range(2, 66):
+        stage.update(step, {}, now_s=50.0 + 2.0 * step)
     assert stage.time_left_s(50.0 + 130.0) == pytest.approx(70.0)
     assert stage.time_left_s(50.0 + 131.5) == pytest.approx(68.5)
     assert stage.time_left_s(1e9) == 0.0
@@ -164,12 +166,15 @@ def test_a_new_stage_ends_the_one_before_and_an_update_without_a_stage_is_not_lo
     assert progress.stages[0].metrics == {"reward/mean": 0.5}
 
 
-def test_numbers_that_are_not_finite_are_shown_as_such_and_stay_out_of_the_curve():
+def test_an_undefined_number_is_not_shown_and_an_infinite_one_is_and_stays_out_of_the_curve():
     stage = StageProgress("train", total=3, started_s=0.0)
-    stage.update(1, {"reward/mean": float("nan")}, now_s=1.0)
+    stage.update(1, {"reward/mean": float("nan"), "actor/entropy": float("inf")}, now_s=1.0)
+    assert stage.shown("reward") is None
+    assert stage.shown("entropy") == ("actor/entropy", float("inf"))
     stage.update(2, {"reward/mean": 0.5}, now_s=2.0)
     assert list(stage.history["reward/mean"]) == [0.5]
-    assert number(float("nan")) == "nan"
+    assert "actor/entropy" not in stage.history
+    assert number(float("inf")) == "inf"
 
 
 def test_a_sparkline_shows_the_shape():
