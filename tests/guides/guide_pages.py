@@ -2,6 +2,7 @@
 
 import io
 import re
+import shlex
 from pathlib import Path
 
 from soliton.report.quiet import QuietView
@@ -24,6 +25,12 @@ SMALL = (
 def blocks(page: str, language: str) -> list[str]:
     """The code blocks of one language, in order."""
     return [body for kind, body in BLOCK.findall((GUIDES / page).read_text()) if kind == language]
+
+
+def commands(page: str) -> list[list[str]]:
+    """The arguments of every `soliton` line of a page's shell blocks, in order."""
+    lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("soliton ")]
 
 
 def save_files(page: str, folder: Path) -> dict[str, str]:

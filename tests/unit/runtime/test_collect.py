@@ -1,10 +1,13 @@
 """Evaluation rollouts: every prompt once, in order, the same for equal policies."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from soliton.engines.local import LocalEngine
-from soliton.errors import ConfigError
+from soliton.envs import BaseEnvironment
+from soliton.errors import ConfigError, RunError
 from soliton.models.load import load_causal_lm
 from soliton.runtime.collect import collect
 from soliton.runtime.setup import Setup, initial_critic_folder, initial_model_folder, make_setup
@@ -71,3 +74,19 @@ def test_what_init_names_must_exist(tmp_path):
     with pytest.raises(ConfigError, match="no Hugging Face folder"):
         initial_model_folder(small_run(tmp_path / "a", init={"model": str(tmp_path)}))
     assert initial_critic_folder(small_run(tmp_path / "a")) is None
+
+
+class Later(BaseEnvironment):
+    """Ends with its reward to come from outside."""
+
+    def opening(self):
+        return str(self.content["expression"])
+
+    def act(self, action):
+        return self.end_later(within_s=5.0)
+
+
+def test_a_reward_from_outside_cannot_be_evaluated_and_the_message_says_what_to_do(setup, model):
+    later = replace(setup, task=replace(setup.task, make_environment=Later))
+    with pytest.raises(RunError, match=r"reward awaited from outside.*drop the stages .*eval\.every_steps = 0"):
+        collect(later, model, later.prompts.held_out(2, seed=1), seed=1)
