@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import soliton
-from soliton.commands import algorithms, compare, doctor, evaluate, inspect, replay, report, run, schema, shift
+from soliton.commands import algorithms, compare, doctor, evaluate, inspect, replay, report, run, schema, shift, study
 from soliton.commands.exits import epilog
 
 app = typer.Typer(
@@ -67,6 +67,7 @@ for name, command, says in (
     ("doctor", doctor.doctor, "what a run is doing; is this installation sound?"),
     ("shift", shift.shift, "move a run into another phase, while it goes on"),
     ("replay", replay.replay, "repeat a run's training from its store"),
+    ("study", study.study, "the paper's claims at small scale: runs, tables, verdicts"),
     ("schema", schema.schema, "JSON schema of recipes, for editors"),
 ):
     app.command(name, short_help=says)(command)

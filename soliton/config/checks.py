@@ -170,6 +170,23 @@ def _staleness_problems(config: RunConfig) -> list[Problem]:
 
 def _rollout_problems(config: RunConfig) -> list[Problem]:
     problems = []
+    limit = config.rollout.max_outstanding
+    if limit is not None and config.staleness_bound != "unbounded":
+        problems.append(
+            Problem(
+                ("rollout.max_outstanding", "max_staleness"),
+                f"rollout.max_outstanding: got {limit}, but the staleness bound {config.staleness_bound} limits "
+                'what is outstanding; drop the key, or use max_staleness = "unbounded"',
+            )
+        )
+    elif limit is not None and limit < config.train.batch_size:
+        problems.append(
+            Problem(
+                ("rollout.max_outstanding", "train.batch_size"),
+                f"rollout.max_outstanding: got {limit}, less than train.batch_size = {config.train.batch_size}, so "
+                "that no batch could ever be full; raise it",
+            )
+        )
     if config.limits.max_turn_tokens > config.limits.max_tokens:
         problems.append(
             Problem(

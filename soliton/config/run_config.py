@@ -94,6 +94,11 @@ class RunConfig(Table):
         """Largest staleness: the schedule's, else `max_staleness`."""
         return SCHEDULES[self.schedule][0] if self.schedule in SCHEDULES else self.max_staleness
 
+    @property
+    def _max_outstanding(self) -> int:
+        given = self.rollout.max_outstanding
+        return self.train.batch_size + self.rollout.max_in_flight if given is None else given
+
     def store_config(self) -> StoreConfig:
         """The store's share of this configuration."""
         bound = self.staleness_bound
@@ -103,7 +108,7 @@ class RunConfig(Table):
             group_size=self.group_size,
             max_staleness=None if bound == "unbounded" else bound,
             when_too_old=SCHEDULES[self.schedule][1] if self.schedule in SCHEDULES else self.when_too_old,
-            max_outstanding=self.train.batch_size + self.rollout.max_in_flight if bound == "unbounded" else None,
+            max_outstanding=self._max_outstanding if bound == "unbounded" else None,
             max_attempts=self.rollout.max_attempts,
             max_queued_bytes=max_queued_bytes,
             num_draws=None,

@@ -109,6 +109,9 @@ class RolloutTable(Table):
 
     max_in_flight: int = Field(default=96, ge=1)
     """Episodes in flight, waiting ones included."""
+    max_outstanding: int | None = Field(default=None, ge=1)
+    """Most trajectories leased and not yet trained, members of unfinished groups included, if max_staleness is
+    "unbounded" (a bound limits them itself). None: train.batch_size + max_in_flight."""
     max_attempts: int = Field(default=3, ge=1)
     """Tries of a draw before it is given up."""
 

@@ -78,7 +78,8 @@ class DrawnPrompts:
     Args:
         draw_item: a content from a seeded generator and nothing else.
         seed: of the training items.
-        num_prompts: show only the first so many, in order, again and again; None: a fresh one per draw for ever.
+        num_prompts: show only the first so many, again and again, every visit in another order; None: a fresh one per
+            draw for ever.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class DrawnPrompts:
         self._draw_item = draw_item
         self._seed = seed
         self._num_prompts = num_prompts
+        self._order = lru_cache(maxsize=4)(self._shuffled)
 
     @property
     def num_draws(self) -> int | None:
@@ -95,7 +97,10 @@ class DrawnPrompts:
 
     def at(self, draw: int) -> Prompt:
         """The training item of `draw`; see `PromptStream.at`."""
-        index = _checked_draw(draw) if self._num_prompts is None else _checked_draw(draw) % self._num_prompts
+        index = _checked_draw(draw)
+        if self._num_prompts is not None:
+            visit, position = divmod(draw, self._num_prompts)
+            index = self._order(visit)[position]
         rng = np.random.default_rng(stable_seed(self._seed, "item", index))
         for _ in range(MAX_MISSES):
             prompt = checked_prompt(self._draw_item(rng))
@@ -121,6 +126,11 @@ class DrawnPrompts:
                     "(about one in eight of all it can draw); ask for so many at most, or let it draw more"
                 )
         return list(found.values())
+
+    def _shuffled(self, visit: int) -> list[int]:
+        rng = np.random.default_rng(stable_seed(self._seed, "item", "visit", visit))
+        order: list[int] = rng.permutation(self._num_prompts or 0).tolist()
+        return order
 
 
 def checked_prompt(item: object) -> Prompt:

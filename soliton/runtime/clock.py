@@ -30,6 +30,11 @@ def wall_s() -> float:
     return time.perf_counter()
 
 
+def cpu_s() -> float:
+    """Seconds of processor time that this process has used, all threads together; for measuring what work costs."""
+    return time.process_time()
+
+
 def date_s() -> float:
     """Seconds of the machine's date since the epoch, which may jump; only for telling people."""
     return time.time()

@@ -113,3 +113,16 @@ def test_a_missing_recipe_and_broken_toml_are_clear(tmp_path: Path):
     broken.write_text("seed = ")
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_config(broken)
+
+
+def test_what_is_outstanding_can_be_limited_apart_from_what_is_in_flight():
+    unbounded = {
+        **MINIMAL,
+        "max_staleness": "unbounded",
+        "rollout": {"max_in_flight": 100},
+        "train": {"batch_size": 10},
+    }
+    assert parse_config(unbounded, source="test").store_config().max_outstanding == 110
+    more = {**unbounded, "rollout": {"max_in_flight": 100, "max_outstanding": 5_000}}
+    assert parse_config(more, source="test").store_config().max_outstanding == 5_000
+    assert parse_config(MINIMAL, source="test").store_config().max_outstanding is None

@@ -96,6 +96,18 @@ MISTAKES = [
         ["without a bound nothing is"],
     ),
     ("two things to start from", BAND, ["init.run=a", "init.model=b"], ["both run and model are given"]),
+    (
+        "outstanding under a bound",
+        BAND,
+        ["rollout.max_outstanding=500"],
+        ["rollout.max_outstanding: got 500, but the staleness bound 8 limits"],
+    ),
+    (
+        "less outstanding than a batch",
+        BAND,
+        ["max_staleness=unbounded", "rollout.max_outstanding=4"],
+        ["rollout.max_outstanding: got 4, less than train.batch_size = 48"],
+    ),
     ("more workers than episodes", BAND, ["local.workers=8", "rollout.max_in_flight=4"], ["local.workers: got 8"]),
     # here and now
     ("a model that is not there", BAND, ["init.model=no/such"], ["init.model: there is no folder no/such"]),

@@ -56,6 +56,18 @@ def test_a_limited_stream_shows_only_so_many_prompts():
 
 
 @pytest.mark.parametrize("make", [make_listed, make_drawn])
+def test_a_limited_stream_comes_back_in_another_order_with_every_visit(make):
+    stream = make(num_prompts=30)
+    visits = [[stream.at(visit * 30 + i).id for i in range(30)] for visit in range(4)]
+    assert all(sorted(visit) == sorted(visits[0]) for visit in visits)
+    assert len({tuple(visit) for visit in visits}) == 4
+    assert {stream.at(draw).id for draw in range(120)} == set(visits[0])
+    assert not set(visits[0]) & {prompt.id for prompt in stream.held_out(5, seed=1)}
+    again = make(num_prompts=30)
+    assert [again.at(draw).id for draw in reversed(range(120))][::-1] == [name for visit in visits for name in visit]
+
+
+@pytest.mark.parametrize("make", [make_listed, make_drawn])
 def test_more_held_out_prompts_than_there_are_is_refused_with_their_number(make):
     with pytest.raises(ValueError, match=r"cannot hold out 900 prompts.* \d+ .*held.out"):
         make().held_out(900, seed=0)

@@ -1,0 +1,60 @@
+"""What `soliton study` does: plan, run, write the page. Imports no typer, so that a script can call it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from soliton.study.execute import PROGRAM, Execution
+from soliton.study.outcomes import StudyResults
+from soliton.study.page import results_of, write_page
+from soliton.study.progress import StudyView
+from soliton.study.schedule import planned_runs
+from soliton.study.study import Study
+
+
+def run_studies(
+    wanted: Sequence[Study],
+    catalogue: Mapping[str, Study],
+    *,
+    jobs: int,
+    out: Path,
+    runs: Path,
+    view: StudyView,
+    only_page: bool = False,
+    program: Sequence[str] = PROGRAM,
+) -> tuple[list[str], str]:
+    """Make what is missing, then write the page; returns what died, and the verdicts as text.
+
+    The page shows every study of `catalogue` that has results in `out`, whatever was asked for: two commands for two
+    studies write one page. Studies asked for with other seeds are shown with those.
+
+    Raises:
+        ConfigError: a result is damaged or of other settings, or a configuration is not valid; nothing was run.
+    """
+    failures: list[str] = []
+    if not only_page:
+        plan = [run for study in wanted for run in planned_runs(study, catalogue, out=out, runs=runs)]
+        execution = Execution(plan, jobs, view, program)
+        try:
+            execution.run()
+        finally:
+            view.close()
+        failures = execution.failures
+    seeds = {study.name: study.seeds for study in wanted}
+    shown = [_with_seeds(study, seeds) for study in catalogue.values()]
+    write_page(shown, catalogue, out=out, runs=runs, command=wanted[0].name if len(wanted) == 1 else "all")
+    return failures, "\n".join(_said(results_of(study, catalogue, out=out, runs=runs)) for study in wanted)
+
+
+def _with_seeds(study: Study, seeds: Mapping[str, tuple[int, ...]]) -> Study:
+    return replace(study, seeds=seeds[study.name]) if study.name in seeds else study
+
+
+def _said(results: StudyResults) -> str:
+    lines = [f"{results.study.name}:"]
+    for claim in results.study.claims:
+        verdict = claim.judge(results)
+        lines.append(f"  {verdict.outcome.upper()}: {claim.text}\n    {verdict.numbers}")
+    return "\n".join(lines)

@@ -1,0 +1,204 @@
+"""docs/study.md, written from the results alone: verdicts, then each study with its table and figure.
+
+Every number on the page is computed here; a claim that fails stands there as failing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from soliton.atomic import atomic_file
+from soliton.study.figures import draw_study
+from soliton.study.outcomes import (
+    Quantity,
+    StudyResults,
+    accuracy_at_end,
+    accuracy_before,
+    lost,
+    number,
+    removed_share,
+    train_cpu_s,
+)
+from soliton.study.result import RunResult
+from soliton.study.rules import counted, shown
+from soliton.study.schedule import planned_runs
+from soliton.study.study import Arm, Study, Verdict
+
+Cell = Callable[[StudyResults, Arm], str]
+
+OPENING = """# The paper's claims, at the scale of two CPU cores
+
+<!-- Written by `soliton study` from docs/study/data. Change the code, not this. -->
+
+`soliton study {command}` makes every run, table, figure and verdict of this page. All runs use the runtime `inline`, so
+each can be repeated to the bit. Numbers of the paper are not repeated here: models of 0.3M parameters on small tasks
+say nothing about its scores, and may still show whether a mechanism works as claimed.
+
+* **Intervals** are 95 % Student t intervals over seeds. Arms are compared in pairs: all arms of a seed share the warm
+  start, the training prompts and the held-out prompts.
+* **Equal tokens, equal CPU**: accuracy when as many tokens were trained, or as many seconds of one core used (rollouts,
+  learning, value pretraining), as the cheapest arm of that seed used in all; between evaluations linear.
+* **Best - end**: the best evaluation minus the last. A run that loses nothing shows 0.03 to 0.05, for the best of
+  several noisy evaluations is biased upwards.
+* A run that stopped itself counts with the reward of its last batches. Every run that was made is in the tables, and
+  each has its file in [study/data](study/data).
+"""
+
+
+def write_page(studies: Sequence[Study], catalogue: Mapping[str, Study], *, out: Path, runs: Path, command: str) -> str:
+    """Write `OUT/study.md` and the figures of those studies that have results; returns the page.
+
+    Args:
+        studies: in the order of the page.
+        catalogue: all there are, for borrowed arms.
+        out: folder of page, figures and data.
+        runs: folder of the runs, as it was given when they were made.
+        command: after `soliton study`, as it would be typed.
+    """
+    all_results = [results_of(study, catalogue, out=out, runs=runs) for study in studies]
+    found = [results for results in all_results if results.is_begun]
+    parts = [OPENING.format(command=command), _verdicts(found)]
+    for results in found:
+        draw_study(results, out / "study" / f"{results.study.name}.png")
+        parts.append(section(results))
+    page = "\n".join(parts)
+    with atomic_file(out / "study.md") as file:
+        file.write_text(page, encoding="utf-8")
+    return page
+
+
+def results_of(study: Study, catalogue: Mapping[str, Study], *, out: Path, runs: Path) -> StudyResults:
+    """Those results of a study that are there, borrowed ones included, under its own arms' names.
+
+    Raises:
+        ConfigError: one is damaged, or of other settings.
+    """
+    found: dict[str, dict[int, RunResult]] = {}
+    for run in planned_runs(study, catalogue, out=out, runs=runs):
+        result = run.existing()
+        if result is not None:
+            found.setdefault(run.arm.name, {})[run.seed] = result
+    return StudyResults(study, found)
+
+
+def section(results: StudyResults) -> str:
+    """One study: question, table, figure, what only it has, every run."""
+    study = results.study
+    all_runs = [run for by_seed in results.runs.values() for run in by_seed.values()]
+    core_minutes = sum(sum(run.stage_cpu_s.values()) for run in all_runs) / 60
+    facts = [
+        f"{len(all_runs)} of {len(study.arms) * len(study.seeds)} runs, seeds {', '.join(map(str, study.seeds))}",
+        f"recipe `recipes/{study.recipe}`" + "".join(f" `{override}`" for override in study.overrides),
+        f"{core_minutes:.0f} core minutes, warm starts counted with each run",
+        f"machine: {'; '.join(sorted({run.machine for run in all_runs}))}",
+        f"commits: {', '.join(sorted({str(run.commit) for run in all_runs}))}",
+    ]
+    missing = [] if results.is_complete else ["**Incomplete: some runs are still to be made.**\n"]
+    return "\n".join(
+        [
+            f"## {study.title}\n",
+            f"{study.question}\n",
+            *missing,
+            *(f"* {fact}" for fact in facts),
+            "",
+            arm_table(results),
+            f"![{study.title}](study/{study.name}.png)\n",
+            *(f"{make(results)}\n" for make in study.sections),
+            _stops(all_runs),
+            _every_run(results),
+        ]
+    )
+
+
+def arm_table(results: StudyResults) -> str:
+    """One row per arm that has a result: means over seeds with their intervals."""
+    columns = [name for name in COLUMNS if any(COLUMNS[name](results, arm) != "—" for arm in results.study.arms)]
+    rows = [
+        [f"`{arm.name}`" + (f" {arm.says}" if arm.says else ""), *(COLUMNS[name](results, arm) for name in columns)]
+        for arm in results.study.arms
+        if arm.name in results.runs
+    ]
+    return table(["arm", *columns], rows)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown; the first column is text, the others numbers."""
+    rule = ["---", *("---:" for _ in head[1:])]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows]) + "\n"
+
+
+def _mean(quantity: Quantity) -> Cell:
+    return lambda results, arm: shown(results.mean(arm.name, quantity))
+
+
+def _point(quantity: Quantity, digits: int) -> Cell:
+    """Only the mean: for what needs no interval."""
+
+    def cell(results: StudyResults, arm: Arm) -> str:
+        value = results.mean(arm.name, quantity)
+        return "—" if value is None else f"{value.mean:.{digits}f}"
+
+    return cell
+
+
+def _against_reference(results: StudyResults, arm: Arm) -> str:
+    reference = results.study.reference
+    return "—" if arm.name == reference else shown(results.difference(arm.name, reference, accuracy_at_end))
+
+
+def _lag(results: StudyResults, arm: Arm) -> str:
+    mean, largest = (results.mean(arm.name, number(name)) for name in ("mean staleness/mean", "max staleness/max"))
+    return "—" if mean is None or largest is None else f"{mean.mean:.1f} / {largest.mean:.0f}"
+
+
+COLUMNS: dict[str, Cell] = {
+    "accuracy before": _point(accuracy_before, 3),
+    "at the end": _mean(accuracy_at_end),
+    "minus reference (paired)": _against_reference,
+    "best - end": _mean(lost),
+    "at equal tokens": lambda results, arm: shown(results.mean(arm.name, results.accuracy_at_equal_tokens)),
+    "at equal CPU": lambda results, arm: shown(results.mean(arm.name, results.accuracy_at_equal_cpu)),
+    "lag mean / max": _lag,
+    "tokens without gradient": _point(removed_share, 4),
+    "outside the band": _point(number("mean trust_mask/share"), 4),
+    "abs log-ratio": _point(number("mean log_ratio/abs_mean"), 3),
+    "EV": _point(number("mean critic/explained_var"), 3),
+    "critic gradient norm": _point(number("mean critic/grad_norm"), 2),
+    "CPU s": _point(train_cpu_s, 0),
+    "tokens": _point(number("tokens"), 0),
+}
+"""Column -> its cell; columns that no arm has are left out."""
+
+
+def _verdicts(found: Sequence[StudyResults]) -> str:
+    """All claims with their verdicts."""
+    judged = [(results, claim, claim.judge(results)) for results in found for claim in results.study.claims]
+    verdicts: list[Verdict] = [verdict for _, _, verdict in judged]
+    rows = [
+        [claim.text, f"`{results.study.name}`", f"**{verdict.outcome}**", verdict.numbers]
+        for results, claim, verdict in judged
+    ]
+    head = ["claim of the paper, in our words", "study", "verdict", "numbers"]
+    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] * 4, *rows]]
+    return "\n".join(["## Verdicts\n", f"{counted(verdicts)}.\n" if verdicts else "", *lines, ""])
+
+
+def _stops(runs: Sequence[RunResult]) -> str:
+    stopped = [run for run in runs if run.status != "finished"]
+    lines = [f"* `{run.arm}`, seed {run.seed}, after {run.steps} steps: {run.reason}" for run in stopped]
+    return "\n".join(["Runs that stopped themselves:\n", *lines, ""]) if lines else ""
+
+
+def _every_run(results: StudyResults) -> str:
+    seeds = results.study.seeds
+    rows = [
+        [f"`{arm.name}`", *(_cell(results.by_seed(arm.name, accuracy_at_end).get(seed)) for seed in seeds)]
+        for arm in results.study.arms
+        if arm.name in results.runs
+    ]
+    return "Accuracy at the end, every run:\n\n" + table(["arm", *(f"seed {seed}" for seed in seeds)], rows)
+
+
+def _cell(value: float | None) -> str:
+    return "—" if value is None else f"{value:.3f}"

@@ -1,0 +1,63 @@
+"""`--quick`: what is robust enough to be seen in ten minutes: few seeds, point estimates instead of intervals."""
+
+from __future__ import annotations
+
+from soliton.study.outcomes import StudyResults, lost, number, removed_share
+from soliton.study.paper_study import CALCULATOR, arm
+from soliton.study.rules import LOSS, Judge, shown
+from soliton.study.study import Claim, Study, Verdict
+
+
+def _mean_is(name: str, holds: bool, numbers: str) -> Verdict:
+    return Verdict("reproduced" if holds else "not reproduced", f"{name}: {numbers} (means of few seeds, no interval)")
+
+
+def _loses(name: str) -> Judge:
+    def judge(results: StudyResults) -> Verdict:
+        loss = results.mean(name, lost)
+        return _mean_is("best minus last accuracy", loss is not None and loss.mean > LOSS, f"{name} {shown(loss)}")
+
+    return judge
+
+
+def _keeps(name: str) -> Judge:
+    def judge(results: StudyResults) -> Verdict:
+        loss = results.mean(name, lost)
+        return _mean_is("best minus last accuracy", loss is not None and loss.mean < LOSS, f"{name} {shown(loss)}")
+
+    return judge
+
+
+def _less_lag(results: StudyResults) -> Verdict:
+    single, groups = (results.mean(name, number("mean staleness/mean")) for name in ("sao", "grpo-dis"))
+    holds = single is not None and groups is not None and single.mean < groups.mean
+    return _mean_is("mean lag", holds, f"sao {shown(single)}, grpo-dis {shown(groups)}")
+
+
+def _never_clips(results: StudyResults) -> Verdict:
+    share = results.mean("vapo", removed_share)
+    return _mean_is("share of tokens that the clip removes", share is not None and share.mean < 0.01, shown(share))
+
+
+QUICK = Study(
+    name="quick",
+    title="The robust part, quickly",
+    question="A shorter version of the main study, as a test of the code. It proves nothing about the paper.",
+    recipe=CALCULATOR,
+    arms=(
+        arm("sao", "dis", "algorithm=sao"),
+        arm("grpo", "latest-clip", "algorithm=grpo"),
+        arm("grpo-dis", "dis", "algorithm=grpo-dis"),
+        arm("vapo", "latest-clip", "algorithm=vapo"),
+    ),
+    seeds=(0, 1),
+    reference="sao",
+    claims=(
+        Claim("GRPO loses its reward under lag", _loses("grpo")),
+        Claim("VAPO loses its reward under lag", _loses("vapo")),
+        Claim("GRPO + DIS does not", _keeps("grpo-dis")),
+        Claim("SAO does not", _keeps("sao")),
+        Claim("Single rollouts have less lag than groups", _less_lag),
+        Claim("VAPO's clip hardly ever acts", _never_clips),
+    ),
+)

@@ -1,0 +1,52 @@
+"""Leaves the files of a run without training: `python tests/fakes/study_run.py FOLDER RECIPE [KEY=VALUE ...]`.
+
+Accuracy rises by 0.2 with every evaluation; under algorithm=grpo the last one falls to 0.1. A file `die` in the folder
+makes it die once, a file `stop` makes the run stop itself.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+STEPS = 6
+
+
+def main(folder: Path, overrides: list[str]) -> int:
+    settings = dict(override.partition("=")[::2] for override in overrides)
+    algorithm, seed = settings.get("algorithm", "sao"), int(settings["seed"])
+    if (folder / "die").exists():
+        (folder / "die").unlink()
+        sys.stderr.write("killed by the test\n")
+        return 9
+    stopped = (folder / "stop").exists()
+    rows, costs = [], [{"stage": "start", "step": -1, "cpu_s": 2.0}]
+    for step in range(1, STEPS + 1):
+        sys.stdout.write(json.dumps({"stage": "train", "step": step, "total": STEPS}) + "\n")
+        rows.append(
+            {
+                "stage": "train",
+                "step": step,
+                "time_s": 1.0,
+                "reward/mean": 0.1 * step,
+                "staleness/mean": 7.0 if algorithm == "sao" else 17.0,
+                "staleness/max": 40.0,
+                "tokens/total": 1000.0,
+                "tokens/action": 300.0,
+                "actor/signal_share": 1.0 if algorithm in ("grpo", "vapo") else 0.97,
+                **({"critic/loss": 0.1, "critic/explained_var": 0.4} if algorithm == "sao" else {}),
+            }
+        )
+        costs.append({"stage": "train", "step": step, "cpu_s": 3.0 if algorithm == "sao" else 1.0})
+        if step % 2 == 0:
+            accuracy = 0.1 if algorithm == "grpo" and step == STEPS else 0.2 + 0.1 * step + 0.01 * seed
+            rows.append({"stage": "eval", "step": step, "time_s": 1.0, "eval/pass_at_1": accuracy})
+    ending = {"status": "stopped", "reason": "no signal"} if stopped else {"status": "finished", "reason": None}
+    summary = {"config_sha256": "abc", "pass_at_1_before": {"mean": 0.2 + 0.01 * seed}, "exit": ending}
+    (folder / "cpu.jsonl").write_text("".join(json.dumps(cost) + "\n" for cost in costs))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return 1 if stopped else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1]), sys.argv[3:]))
