@@ -10,20 +10,22 @@ SHELL := bash
 #   make install PIP_INSTALL='--extra-index-url https://download.pytorch.org/whl/cpu' TORCH=torch==2.13.0+cpu
 TORCH ?= torch==2.13.0
 PIP_INSTALL ?=
+# Extras of pyproject.toml; CI adds `peers`, without which tests/peers skip.
+EXTRAS ?= dev
 # Which Python makes the venv; empty = the first of python3.11, 3.12, 3.13, python3 that is new enough.
 PYTHON ?=
 # Processes of the test run.
 JOBS ?= 2
 
 BIN := .venv/bin
-# One stamp per version of torch, so that another TORCH installs again.
-INSTALLED := .venv/.installed-$(subst =,-,$(TORCH))
+# One stamp per version of torch and choice of extras, so that another one installs again.
+INSTALLED := .venv/.installed-$(subst =,-,$(TORCH))-$(EXTRAS)
 
 .PHONY: help install demo test check lint test-slow bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  variables: TORCH=$(TORCH)  PIP_INSTALL='$(PIP_INSTALL)'  PYTHON='$(PYTHON)'  JOBS=$(JOBS)"
+	@echo "  variables: TORCH=$(TORCH)  PIP_INSTALL='$(PIP_INSTALL)'  PYTHON='$(PYTHON)'  JOBS=$(JOBS)  EXTRAS=$(EXTRAS)"
 
 install: $(INSTALLED)  ## make .venv with the command `soliton` (quick when it is there already)
 
@@ -44,7 +46,7 @@ install: $(INSTALLED)  ## make .venv with the command `soliton` (quick when it i
 
 # torch is named in the same command as the rest, so that pip never replaces it by another build.
 $(INSTALLED): pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install $(PIP_INSTALL) '$(TORCH)' -e '.[dev]'
+	$(BIN)/python -m pip install $(PIP_INSTALL) '$(TORCH)' -e '.[$(EXTRAS)]'
 	rm -f .venv/.installed-*
 	touch $@
 

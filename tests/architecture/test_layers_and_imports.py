@@ -86,11 +86,13 @@ def test_everything_imported_is_a_declared_dependency(folder: str):
     allowed = set(sys.stdlib_module_names) | {"soliton"} | declared_modules(project["dependencies"])
     if folder == "tests":
         allowed |= declared_modules(project["optional-dependencies"]["dev"])
-        allowed |= {"tests", "benchmarks", *(path.stem for path in (ROOT / "tests").rglob("*"))}
-    extras = set(project["optional-dependencies"]) - {"dev"}  # each has the name of its module
+        allowed |= {"tests", "benchmarks", "recipes", *(path.stem for path in (ROOT / "tests").rglob("*"))}
+    trackers = set(project["optional-dependencies"]) - {"dev", "peers"}  # each has the name of its module
+    peers = {re.split(r"[^\w]", requirement)[0] for requirement in project["optional-dependencies"]["peers"]}
+    of_extras = {TRACKERS: trackers, ROOT / "tests" / "peers": peers}
     undeclared = {
         str(path.relative_to(ROOT)): names
         for path in (ROOT / folder).rglob("*.py")
-        if (names := top_level_imports(path) - allowed - {folder} - (extras if path.parent == TRACKERS else set()))
+        if (names := top_level_imports(path) - allowed - {folder} - of_extras.get(path.parent, set()))
     }
     assert undeclared == {}
