@@ -81,8 +81,8 @@ def build_tick(running: Sequence[Session], pool: SlotPool, budget: int, heads_pe
         session.num_cached = start + 1
     rows = [row for row, session in enumerate(decode.sessions) if session.num_cached == len(session.tokens)]
     return Tick(
-        input_ids=torch.from_numpy(np.array([ids], dtype=np.int64)).to(device),
-        position_ids=torch.from_numpy(all_positions)[None].to(device),
+        input_ids=torch.from_numpy(np.array(ids, dtype=np.int64)).to(device),
+        position_ids=torch.from_numpy(all_positions).to(device),
         slot=batch,
         sampling=[decode.sessions[row] for row in rows],
         sampling_rows=torch.from_numpy(np.array(rows, dtype=np.int64)).to(device),

@@ -33,6 +33,7 @@ from soliton.engines.session import Session, Turn, check_request
 from soliton.engines.slots import SlotPool
 from soliton.errors import ConfigError, WorldError
 from soliton.models.slot_attention import slot_model
+from soliton.models.slot_forward import slot_forward
 from soliton.types import Clock, DropReason
 from soliton.weights import load_published
 
@@ -84,6 +85,7 @@ class LocalEngine:
         self.ticks = 0
         self.tokens_sampled = 0
         self._model = slot_model(model)
+        self._forward = slot_forward(self._model, max_context)
         self._tokenizer = tokenizer
         self._prefill_budget = prefill_budget
         self._kv_on_update = kv_on_update
@@ -192,13 +194,7 @@ class LocalEngine:
             return False
         tick = build_tick(self._running, self._pool, self._prefill_budget, self._group)
         with torch.inference_mode():
-            logits = self._model(
-                input_ids=tick.input_ids,
-                position_ids=tick.position_ids,
-                use_cache=False,
-                logits_to_keep=tick.sampling_rows,
-                slot=tick.slot,
-            ).logits[0]
+            logits = self._forward(tick.input_ids, tick.position_ids, tick.sampling_rows, tick.slot)
             self.ticks += 1
             if tick.sampling:
                 self._sample(tick.sampling, logits)

@@ -23,7 +23,7 @@ class Attends(Protocol):
     """What a tick does with the heads of one layer."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """Query [N, heads, dim], key and value [N, kv heads, dim] -> [N, heads * dim]."""
+        """Query [M, heads, dim] of the first M tokens, key and value [N, kv heads, dim] -> [M, heads * dim]."""
         ...
 
 
@@ -33,8 +33,8 @@ class FusedAttention:
     The scale of the RMS norm commutes with the rotation, so it is applied last.
 
     Args:
-        module: attention of the Llama or Qwen3 shape (`is_candidate`); its three projections become views of one
-            matrix.
+        module: attention of the Llama or Qwen3 shape (`is_fusible_attention`); its three projections become views of
+            one matrix.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -52,42 +52,41 @@ class FusedAttention:
         self._dim, self._layer, self._scaling = dim, layer, scaling
         self._num_query, self._num_key = (len(p.get_parameter("weight")) // dim for p in projections[:2])
         self._out = module.get_submodule("o_proj")
-        self._norms = [getattr(module, name) for name in ("q_norm", "k_norm") if hasattr(module, name)]
+        self._norms = _norms_of(module)
         self._mean = self._weight.new_full((dim, 1), 1 / dim)
 
-    @staticmethod
-    def is_candidate(module: nn.Module) -> bool:
-        """It has the parts that are used here; whether it is the same function only `matches` can tell."""
-        projections = [getattr(module, name, None) for name in ("q_proj", "k_proj", "v_proj")]
-        norms = [getattr(module, name) for name in ("q_norm", "k_norm") if hasattr(module, name)]
-        return (
-            all(isinstance(p, nn.Linear) and p.bias is None and p.weight.dtype == torch.float32 for p in projections)
-            and isinstance(getattr(module, "o_proj", None), nn.Module)
-            and len(norms) in (0, 2)
-            and all(isinstance(getattr(norm, "variance_epsilon", None), float) for norm in norms)
-            and isinstance(getattr(module, "head_dim", None), int)
-            and "position_embeddings" in inspect.signature(inspect.unwrap(type(module).forward)).parameters
-        )
+    def __call__(self, hidden: Tensor, cos: Tensor, sin: Tensor, slot: Attends, num_queries: int) -> Tensor:
+        """Store keys and values of all tokens; attend from the first `num_queries`.
 
-    def __call__(
-        self, hidden_states: Tensor, position_embeddings: tuple[Tensor, Tensor], *, slot: Attends, **_: Any
-    ) -> tuple[Tensor, None]:
-        """Hidden states [1, N, H], cosines and sines [1, N, dim] -> [1, N, H]."""
-        heads = linear(hidden_states[0], self._weight).view(hidden_states.shape[1], -1, self._dim)
-        num_rotated = self._num_query + self._num_key
-        rotated = self._norm_and_rotate(heads[:, :num_rotated], *position_embeddings)
-        query, key = rotated[:, : self._num_query], rotated[:, self._num_query :]
-        out = slot.attend(self._layer, query, key, heads[:, num_rotated:], self._scaling)
-        return self._out(out)[None], None
+        Shapes: hidden states [N, H], cosines and sines [N, 1, dim] -> [num_queries, H].
+        """
+        if num_queries == len(hidden):
+            heads = linear(hidden, self._weight).view(len(hidden), -1, self._dim)
+            num_rotated = self._num_query + self._num_key
+            rotated = self._norm_and_rotate(heads[:, :num_rotated], cos, sin, self._norms)
+            query, key, value = rotated[:, : self._num_query], rotated[:, self._num_query :], heads[:, num_rotated:]
+        else:
+            first_key = self._num_query * self._dim
+            query = linear(hidden[:num_queries], self._weight[:first_key]).view(num_queries, -1, self._dim)
+            query = self._norm_and_rotate(query, cos[:num_queries], sin[:num_queries], self._norms[:1])
+            heads = linear(hidden, self._weight[first_key:]).view(len(hidden), -1, self._dim)
+            key = self._norm_and_rotate(heads[:, : self._num_key], cos, sin, self._norms[1:])
+            value = heads[:, self._num_key :]
+        out: Tensor = self._out(slot.attend(self._layer, query, key, value, self._scaling))
+        return out
 
-    def _norm_and_rotate(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def _norm_and_rotate(self, heads: Tensor, cos: Tensor, sin: Tensor, norms: Sequence[Any]) -> Tensor:
+        """`norms`: that of the queries, of the keys, both (the heads then are queries, keys), or none."""
         scale = None
-        if self._norms:
-            scale = (heads.square() @ self._mean).add_(self._norms[0].variance_epsilon).rsqrt_()
-            counts = (self._num_query, self._num_key)
-            heads = heads * torch.cat([norm.weight.expand(n, -1) for norm, n in zip(self._norms, counts, strict=True)])
+        if norms:
+            scale = (heads.square() @ self._mean).add_(norms[0].variance_epsilon).rsqrt_()
+            if len(norms) == 1:
+                weight = norms[0].weight
+            else:
+                counts = (self._num_query, self._num_key)
+                weight = torch.cat([norm.weight.expand(n, -1) for norm, n in zip(norms, counts, strict=True)])
+            heads = heads * weight
         half = self._dim // 2
-        cos, sin = cos[0, :, None], sin[0, :, None]
         rotated = heads * cos
         rotated[..., :half].addcmul_(heads[..., half:], sin[..., :half], value=-1)
         rotated[..., half:].addcmul_(heads[..., :half], sin[..., half:])
@@ -95,12 +94,25 @@ class FusedAttention:
 
 
 @torch.no_grad()
-def fuse_attention(layers: Sequence[nn.Module], rotary: nn.Module) -> None:
-    """Let the attention blocks of decoder layers run as `FusedAttention` where that is the same function."""
-    for layer in layers:
-        module = getattr(layer, "self_attn", None)
-        if isinstance(module, nn.Module) and FusedAttention.is_candidate(module) and _matches(module, rotary):
-            module.forward = FusedAttention(module)
+def is_fusible_attention(module: nn.Module, rotary: nn.Module) -> bool:
+    """Whether `FusedAttention` is the same function as `module`, whose angles `rotary` gives."""
+    return _has_its_parts(module) and _matches(module, rotary)
+
+
+def _norms_of(module: nn.Module) -> list[Any]:
+    return [getattr(module, name) for name in ("q_norm", "k_norm") if hasattr(module, name)]
+
+
+def _has_its_parts(module: nn.Module) -> bool:
+    projections = [getattr(module, name, None) for name in ("q_proj", "k_proj", "v_proj")]
+    epsilons = [getattr(norm, "variance_epsilon", None) for norm in _norms_of(module)]
+    return (
+        all(isinstance(p, nn.Linear) and p.bias is None and p.weight.dtype == torch.float32 for p in projections)
+        and isinstance(getattr(module, "o_proj", None), nn.Module)
+        and (not epsilons or (len(epsilons) == 2 and epsilons[0] == epsilons[1] and isinstance(epsilons[0], float)))
+        and isinstance(getattr(module, "head_dim", None), int)
+        and "position_embeddings" in inspect.signature(inspect.unwrap(type(module).forward)).parameters
+    )
 
 
 class _Recorder:
@@ -125,13 +137,13 @@ def _matches(module: nn.Module, rotary: nn.Module) -> bool:
         parameter.copy_(torch.randn(parameter.shape, generator=generator) / parameter.shape[-1] ** 0.5)
     weight = probe.get_submodule("q_proj").get_parameter("weight")
     hidden = torch.randn(1, 3, weight.shape[1], generator=generator).to(weight)
-    embeddings = rotary(hidden, torch.tensor([[5, 0, 17]], device=weight.device))
-    if embeddings[0].shape != (1, 3, module.head_dim):
+    cos, sin = rotary(hidden, torch.tensor([[5, 0, 17]], device=weight.device))
+    if cos.shape != (1, 3, module.head_dim):
         return False
     expected, actual = _Recorder(), _Recorder()
-    own, _ = probe(hidden_states=hidden, position_embeddings=embeddings, attention_mask=None, slot=expected)
-    fused, _ = FusedAttention(probe)(hidden, embeddings, slot=actual)
-    pairs = [(own, fused), *zip(expected.seen, actual.seen, strict=False)]
+    own, _ = probe(hidden_states=hidden, position_embeddings=(cos, sin), attention_mask=None, slot=expected)
+    fused = FusedAttention(probe)(hidden[0], cos[0, :, None], sin[0, :, None], actual, num_queries=3)
+    pairs = [(own[0], fused), *zip(expected.seen, actual.seen, strict=False)]
     return len(pairs) == 5 and all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in pairs)
 
 

@@ -22,11 +22,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
 from soliton.errors import ConfigError
-from soliton.models.fused import Attends, fuse_attention, fuse_norms
+from soliton.models.fused import Attends, fuse_norms
 
 SLOT_ATTENTION = "soliton_slot"
 """Name under which transformers knows the function. It has no mask builder on purpose: then none is built."""
@@ -95,17 +95,18 @@ class SlotBatch:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Store the tick's keys and values, then attend within each slot.
 
-        Shapes: query [N, heads, dim], key and value [N, kv heads, dim] -> [N, heads * dim].
+        Shapes: query [N, heads, dim] (in the last layer [B, heads, dim] will do), key and value [N, kv heads, dim] ->
+        [N or B, heads * dim].
         """
-        num_tokens, num_kv_heads, dim = key.shape
+        _, num_kv_heads, dim = key.shape
         self.keys[layer].index_copy_(0, self.write_rows, key.reshape(-1, dim))
         self.values[layer].index_copy_(0, self.write_rows, value.reshape(-1, dim))
-        queries = query.view(num_tokens, num_kv_heads, -1, dim)
+        queries = query.view(len(query), num_kv_heads, -1, dim)
         outputs = [_decode_attention(queries, group, layer, scaling) for group in self.decode]
         if layer + 1 < len(self.keys):
             outputs += [_extension_attention(queries, group, layer, scaling) for group in self.extension]
-        elif self.extension:  # nobody reads what the last layer makes of extension tokens
-            outputs.append(query.new_zeros(num_tokens - self.num_decode, outputs[0].shape[-1]))
+        elif len(query) > self.num_decode:  # nobody reads what the last layer makes of extension tokens
+            outputs.append(query.new_zeros(len(query) - self.num_decode, outputs[0].shape[-1]))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
@@ -191,37 +192,10 @@ def slot_model(model: PreTrainedModel) -> PreTrainedModel:
             f"{type(model).__name__} does not take its attention function from transformers' AttentionInterface; "
             "the embedded engine cannot run it. Use an engine server for it."
         )
-    layers = list(getattr(own.base_model, "layers", ()))
-    rotary = getattr(own.base_model, "rotary_emb", None)
-    for part in (own, own.base_model, *layers):
+    for part in (own, own.base_model, *getattr(own.base_model, "layers", ())):
         _call_directly(part)
-    if isinstance(rotary, nn.Module):
-        fuse_attention(layers, rotary)
     fuse_norms(own)
-    if layers and hasattr(layers[-1], "mlp"):
-        _spare_extension_tokens(layers[-1], layers[-1].mlp)
     return own
-
-
-def _spare_extension_tokens(last_layer: nn.Module, last_mlp: nn.Module) -> None:
-    """Keep extension tokens out of the last layer's MLP: nobody reads their hidden states, only their keys and values.
-
-    The MLP's own code runs, on the decode tokens; for the others it adds nothing.
-    """
-    layer_forward, mlp_forward = last_layer.forward, last_mlp.forward
-    num_decode = 0
-
-    def layer(hidden_states: Tensor, *args: Any, slot: SlotBatch, **kwargs: Any) -> Any:
-        nonlocal num_decode
-        num_decode = slot.num_decode
-        return layer_forward(hidden_states, *args, slot=slot, **kwargs)
-
-    def mlp(hidden_states: Tensor) -> Tensor:
-        out: Tensor = mlp_forward(hidden_states[:, :num_decode])
-        return pad(out, (0, 0, 0, hidden_states.shape[1] - num_decode))
-
-    last_layer.forward = layer
-    last_mlp.forward = mlp
 
 
 def _call_directly(model: nn.Module) -> None:

@@ -68,15 +68,15 @@ def test_a_poisoned_session_that_is_aborted_before_it_samples_leaves_no_nan_behi
 def broken_engine(after: int):
     """An engine whose forward raises at tick `after`."""
     engine = engine_of(num_slots=1)
-    forward, calls = engine._model.forward, []
+    forward, calls = engine._forward, []
 
-    def failing(**kwargs):
+    def failing(*inputs):
         calls.append(1)
         if len(calls) > after:
             raise RuntimeError("out of memory")
-        return forward(**kwargs)
+        return forward(*inputs)
 
-    engine._model.forward = failing
+    engine._forward = failing
     return engine
 
 

@@ -1,11 +1,11 @@
-"""Fused attention blocks: the same function as the model's own code, and left alone where they would not be."""
+"""Fused attention blocks: the same function as the model's own code, and refused where they would not be."""
 
 from __future__ import annotations
 
 import torch
 from transformers.models.qwen3 import modeling_qwen3
 
-from soliton.models.fused import FusedAttention, fuse_attention
+from soliton.models.fused import FusedAttention, is_fusible_attention
 from soliton.models.load import new_causal_lm
 from soliton.models.slot_attention import SLOT_ATTENTION, slot_model
 from soliton.models.tiny import tiny_qwen3_config
@@ -26,46 +26,39 @@ class OneToken:
     """Attention over nothing but the token itself."""
 
     def attend(self, layer, query, key, value, scaling):
+        key, value = key[: len(query)], value[: len(query)]
         weight = (query.unflatten(1, (key.shape[1], -1)) * key[:, :, None]).sum(-1, keepdim=True) * scaling
         return (weight * value[:, :, None]).flatten(1)
-
-
-def is_fused(module) -> bool:
-    return isinstance(vars(module).get("forward"), FusedAttention)
-
-
-def test_the_tiny_policy_runs_fused_attention_in_every_layer():
-    own = slot_model(new_causal_lm(tiny_qwen3_config(20), 0))
-    assert all(is_fused(layer.self_attn) for layer in own.model.layers)
 
 
 @torch.no_grad()
 def test_fused_attention_equals_the_models_own_also_after_weights_changed_in_place():
     own = slot_model(new_causal_lm(tiny_qwen3_config(20), 0))
     module = own.model.layers[1].self_attn
+    fused = FusedAttention(module)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(1, 5, 128, generator=generator)
-    embeddings = own.model.rotary_emb(x, torch.tensor([[0, 3, 9, 1, 40]]))
+    cos, sin = own.model.rotary_emb(x, torch.tensor([[0, 3, 9, 1, 40]]))
     results = []
     for _ in range(2):
-        fused, _ = module.forward(hidden_states=x, position_embeddings=embeddings, slot=OneToken())
-        expected, _ = type(module).forward(module, x, embeddings, None, slot=OneToken())
-        torch.testing.assert_close(fused, expected, rtol=1e-4, atol=1e-6)
-        results.append(fused)
+        expected, _ = module(x, (cos, sin), None, slot=OneToken())
+        for num_queries in (5, 2):
+            actual = fused(x[0], cos[0, :, None], sin[0, :, None], OneToken(), num_queries)
+            torch.testing.assert_close(actual, expected[0, :num_queries], rtol=1e-4, atol=1e-6)
+        results.append(expected)
         for parameter in own.state_dict().values():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
     assert (results[0] - results[1]).abs().max() > 0.01
 
 
-def test_attention_that_norms_after_the_rotation_keeps_its_own_code():
+def test_attention_that_norms_after_the_rotation_is_not_fused():
     model = new_causal_lm(tiny_qwen3_config(20), 0)
     model.set_attn_implementation(SLOT_ATTENTION)
-    layer = model.model.layers[0]
-    layer.self_attn.__class__ = NormAfterRotation
-    fuse_attention(model.model.layers, model.model.rotary_emb)
-    assert [is_fused(layer.self_attn) for layer in model.model.layers] == [False, True]
+    modules = [layer.self_attn for layer in model.model.layers]
+    modules[0].__class__ = NormAfterRotation
+    assert [is_fusible_attention(module, model.model.rotary_emb) for module in modules] == [False, True]
 
 
-def test_lower_precision_keeps_its_own_code():
+def test_attention_in_lower_precision_is_not_fused():
     own = slot_model(new_causal_lm(tiny_qwen3_config(20), 0).to(torch.bfloat16))
-    assert not any(is_fused(module) for module in own.modules())
+    assert not is_fusible_attention(own.model.layers[0].self_attn, own.model.rotary_emb)
