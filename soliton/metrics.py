@@ -45,6 +45,15 @@ class Metric:
         return None
 
 
+ENTROPY_BINS: Mapping[str, tuple[float, float]] = {
+    "low": (-math.inf, 0.1),
+    "middle": (0.1, 1.0),
+    "high": (1.0, math.inf),
+}
+"""Entropy of a token's distribution, in nats, by which the mask share is split: forced, open, free (a choice)."""
+STALENESS_BINS = (0, 1, 2, 3)
+"""Staleness by which the reward is split; the last one holds everything older."""
+
 OFF_POLICY_ADVICE = (
     "the policy has left the one that made the data; look at staleness/max, lower actor lr or max_staleness"
 )
@@ -52,6 +61,15 @@ OFF_POLICY_ADVICE = (
 _ROWS = (
     # What was consumed.
     Metric("reward/mean", "reward", "total reward of a trajectory, over the batch", "rises, or stays at its ceiling"),
+    *(
+        Metric(
+            f"reward/by_staleness_{b}",
+            "reward",
+            f"total reward at staleness {b}{' or more' * (b == STALENESS_BINS[-1])}; absent without any",
+            "all alike while the policy changes slowly",
+        )
+        for b in STALENESS_BINS
+    ),
     Metric("tokens/action", "tokens", "sampled tokens in the batch: the denominator of every token mean", "> 0"),
     Metric("tokens/total", "tokens", "all tokens of the batch, prompts and observations included", ">= tokens/action"),
     Metric(
@@ -69,12 +87,37 @@ _ROWS = (
         advice="most trajectories are cut; raise limits.max_tokens, limits.max_turns or the time limit",
     ),
     Metric(
+        "trajectory/dropped_truncated",
+        "trajectories",
+        'truncated trajectories of the batch that method.truncated = "drop" left out; the ledger has them as trained',
+        "near 0; what is left is biased towards short ones",
+    ),
+    Metric(
         "staleness/mean",
         "learner steps",
         "learner step minus step of the oldest action token's version at consumption, over the batch",
         "<= max_staleness; about outstanding / batch_size",
     ),
     Metric("staleness/max", "learner steps", "the largest staleness of the batch", "<= max_staleness"),
+    Metric(
+        "staleness/generating_mean",
+        "versions",
+        "newest minus oldest token version of a trajectory, over the batch: published while it was generated",
+        "grows with the length of episodes, not with the queue",
+    ),
+    Metric(
+        "staleness/waiting_mean",
+        "versions",
+        "learner's version minus newest token version, over the batch: published while a trajectory waited",
+        "<= 1; the queue adds age and nothing else",
+    ),
+    Metric(
+        "staleness/token_mean",
+        "versions",
+        "learner's version minus token version, over action tokens",
+        "<= max_staleness",
+    ),
+    Metric("staleness/token_max", "versions", "the same of the oldest token of the batch", "<= max_staleness"),
     Metric(
         "staleness/dropped_long_share",
         "share",
@@ -105,6 +148,20 @@ _ROWS = (
         "> 0.5; 0 means that nothing is learned",
     ),
     Metric(
+        "actor/reference_kl",
+        "nats",
+        "estimated KL from the reference policy, mean over action tokens; absent without method.kl_weight",
+        "rises slowly and levels off",
+        above=1.0,
+        advice="the policy is far from where it started; raise method.kl_weight, or lower actor lr",
+    ),
+    Metric(
+        "actor/positive_nll",
+        "nats",
+        "minus log-prob per action token of successful trajectories; absent without method.nll_weight",
+        "falls slowly; 0 while nothing succeeds",
+    ),
+    Metric(
         "trust_mask/share",
         "share",
         "action tokens outside the trust band; for methods that do not mask, those that would be masked",
@@ -128,7 +185,16 @@ _ROWS = (
         above=0.1,
         advice=OFF_POLICY_ADVICE,
     ),
+    Metric("ratio/mean", "ratio", "importance ratio, mean over action tokens", "near 1"),
     Metric("ratio/max", "ratio", "largest importance ratio of the batch", "< 10; only masking makes a larger one safe"),
+    Metric(
+        "ratio/effective_share",
+        "share",
+        "effective sample size of the ratios, (sum r)^2 / sum r^2, as a share of the action tokens",
+        "> 0.9",
+        below=0.5,
+        advice="a few tokens of large ratio decide the step; " + OFF_POLICY_ADVICE,
+    ),
     Metric(
         "parity/newest_gap_mean",
         "nats",
@@ -136,6 +202,21 @@ _ROWS = (
         "<= 1e-5 in fp32 if that version is the learner's own; else the policy's movement since",
     ),
     Metric("parity/newest_gap_max", "nats", "the largest such gap", "<= 1e-3 in fp32 if of the learner's own version"),
+    Metric(
+        "parity/same_version_gap_mean",
+        "nats",
+        "absolute gap of learner and engine log-probs on tokens of the learner's own version; absent without any",
+        '<= 1e-5 in fp32 with recomputed caches; with kv_on_update = "keep" that of the update before',
+        above=0.1,
+        advice="engine and learner disagree on the same weights; look at temperature, precision, chat template",
+    ),
+    Metric("parity/same_version_gap_max", "nats", "the largest such gap", "<= 1e-3 in fp32 with recomputed caches"),
+    Metric(
+        "parity/older_version_gap_mean",
+        "nats",
+        "the same gap on tokens of older versions: how far the policy has moved since; absent without any",
+        "< 0.05",
+    ),
     # Critic and advantages.
     Metric("critic/loss", "reward^2", "squared error to the return before the fit, token mean", "falls, then follows"),
     Metric("critic/grad_norm", "norm", "gradient norm of the critic before clipping, mean over the K fits", "steady"),
@@ -149,6 +230,18 @@ _ROWS = (
         advice="the critic is worse than a constant; pretrain values, lower critic lr, or check what it trains",
     ),
     Metric("critic/value_mean", "reward", "value before the fit, mean over action tokens", "near reward/mean"),
+    Metric(
+        "critic/value_min",
+        "reward",
+        "the smallest value before the fit, over action tokens",
+        "inside the range of rewards",
+    ),
+    Metric(
+        "critic/value_max",
+        "reward",
+        "the largest value before the fit, over action tokens",
+        "inside the range of rewards",
+    ),
     Metric("critic/lr", "per update", "learning rate of the critic's next update", "as configured"),
     Metric("advantage/mean", "reward", "advantage, mean over action tokens", "near 0"),
     Metric(
@@ -180,6 +273,12 @@ _ROWS = (
     Metric("sft/lr", "per update", "learning rate of the warm start", "as configured"),
     Metric("value_pretraining/loss", "reward^2", "squared error to Monte-Carlo returns, token mean", "falls"),
     Metric("value_pretraining/explained_var", "1", "explained variance on held-out rollouts", "rises to a plateau"),
+    Metric(
+        "time/effective_tokens_per_s",
+        "tokens/s",
+        "action tokens that the actor learned from in a step, by seconds of the run's clock since the step before",
+        "steady; the number to compare set-ups by",
+    ),
     Metric("time/clock_s", "s", "the run's clock since training began; virtual under the inline runtime", "grows"),
 )
 
@@ -198,12 +297,28 @@ _SIDE_ROWS = tuple(
     )
 )
 
+_ENTROPY_ROWS = tuple(
+    Metric(
+        f"trust_mask/share_entropy_{name}",
+        "share",
+        f"action tokens outside the band among those whose distribution has an entropy of {words}; absent without any",
+        healthy,
+    )
+    for name, words, healthy in (
+        ("low", "less than 0.1 nats", "near 0; forced tokens move little"),
+        ("middle", "0.1 to 1 nats", "< 0.05"),
+        ("high", "1 nat or more", "the largest of the three"),
+    )
+)
+
 _DROPPED_ROWS = tuple(
     Metric(f"ledger/dropped_{reason.value}", "attempts", f"attempts dropped with reason {reason.value}", "rare")
     for reason in DropReason
 )
 
-METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_ROWS, *_SIDE_ROWS, *_DROPPED_ROWS)}
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric for metric in (*_ROWS, *_SIDE_ROWS, *_ENTROPY_ROWS, *_DROPPED_ROWS)
+}
 """Name -> row, in the order of the table."""
 
 

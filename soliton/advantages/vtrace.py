@@ -26,6 +26,7 @@ def vtrace(
     lam: float,
     rho_clip: float = 1.0,
     c_clip: float = 1.0,
+    bootstrap_values: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute V-trace targets and policy-gradient advantages over the action tokens of each segment.
 
@@ -33,7 +34,8 @@ def vtrace(
         delta_k = rho_k (r_k + gamma V_{k+1} - V_k),   v_k = V_k + delta_k + gamma c_k (v_{k+1} - V_{k+1})
         A_k = rho_k (r_k + gamma v_{k+1} - V_k)                     (IMPALA, https://arxiv.org/abs/1802.01561)
 
-    v and V are 0 after the last action. A already holds the importance weight: its loss is `reinforce_loss`.
+    After the last action v and V are `bootstrap_values`. A already holds the importance weight: its loss is
+    `reinforce_loss`.
     Special case: w = 1 with clips >= 1 gives the lambda-returns v = V + GAE(lam), and at lam 1 A = GAE(1).
 
     Args:
@@ -46,6 +48,7 @@ def vtrace(
         lam: in [0, 1].
         rho_clip: > 0, which fixed point: at 1 the values stay those of a policy between mu and pi.
         c_clip: > 0, how far corrections travel back.
+        bootstrap_values: floating [S]; see `skip_observation_gae`. None: 0 everywhere.
 
     Returns:
         Targets and advantages, float32 [T] on the device of `values`, without gradient, 0 off the action mask.
@@ -59,7 +62,15 @@ def vtrace(
     if bool(bad.any()):
         raise ValueError(f"log_ratios[{int(bad.int().argmax())}] is NaN on an action token")
     # GAE at lambda 0 is r + gamma V' - V: the checks and the placing of rewards come with it.
-    delta = skip_observation_gae(values, rewards, action_mask, gamma=gamma, lam=0.0, segment_ids=segment_ids)
+    delta = skip_observation_gae(
+        values,
+        rewards,
+        action_mask,
+        gamma=gamma,
+        lam=0.0,
+        segment_ids=segment_ids,
+        bootstrap_values=bootstrap_values,
+    )
     actions = action_mask.cpu().numpy()
     ids = segment_ids.cpu().numpy()[actions]
     weight = np.exp(log_ratios.detach().double().cpu().numpy()[actions].clip(-MAX_LOG_RATIO, MAX_LOG_RATIO))

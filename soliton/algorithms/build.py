@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from soliton.algorithms.bpco import bpco
 from soliton.algorithms.dcpo import dcpo
 from soliton.algorithms.decoupled_ppo import decoupled_ppo
 from soliton.algorithms.grpo import grpo
@@ -11,6 +12,8 @@ from soliton.algorithms.grpo_dis import grpo_dis
 from soliton.algorithms.gspo import gspo
 from soliton.algorithms.icepop import icepop
 from soliton.algorithms.options import AlgorithmName, MethodOptions
+from soliton.algorithms.pact import pact
+from soliton.algorithms.pieces import chosen
 from soliton.algorithms.ppo import ppo
 from soliton.algorithms.reinforce import reinforce
 from soliton.algorithms.rloo import rloo
@@ -23,6 +26,7 @@ from soliton.algorithms.sao_no_skip import sao_no_skip
 from soliton.algorithms.sao_post_fit import sao_post_fit
 from soliton.algorithms.sao_step_average import sao_step_average
 from soliton.algorithms.sao_step_last import sao_step_last
+from soliton.algorithms.sp3o import sp3o
 from soliton.algorithms.spo import spo
 from soliton.algorithms.vapo import vapo
 from soliton.algorithms.vtrace import vtrace
@@ -50,9 +54,13 @@ PRESETS: dict[AlgorithmName, Callable[[MethodOptions], Method]] = {
     "vtrace": vtrace,
     "running-mean": running_mean,
     "spo": spo,
+    "bpco": bpco,
+    "pact": pact,
+    "sp3o": sp3o,
 }
+"""Name -> what a preset is made of; `build_method` adds what a recipe chooses for any method."""
 
 
 def build_method(name: AlgorithmName, options: MethodOptions) -> Method:
     """The method of preset `name` with `options`."""
-    return PRESETS[name](options)
+    return chosen(PRESETS[name](options), options)

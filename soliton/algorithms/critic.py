@@ -6,22 +6,8 @@ import torch
 from torch import Tensor
 
 from soliton.advantages import length_adaptive_lambda, naive_gae, skip_observation_gae
-from soliton.algorithms.options import AlgorithmName, MethodOptions
-from soliton.algorithms.traits import TRAITS
-from soliton.learner.method import CriticUse, PackedBatch
-
-
-def critic_use(name: AlgorithmName, options: MethodOptions) -> CriticUse:
-    """The preset's use of its critic, with what the recipe set instead."""
-    preset = TRAITS[name].critic
-    assert preset is not None
-    return CriticUse(
-        updates=options.critic_updates or preset.updates,
-        trainable=options.critic_trainable or preset.trainable,
-        train_router=options.train_router or preset.train_router,
-        advantage_values=options.advantage_values or preset.advantage_values,
-        pretrained=preset.pretrained,
-    )
+from soliton.algorithms.options import MethodOptions
+from soliton.learner.method import PackedBatch
 
 
 def policy_advantages(batch: PackedBatch, options: MethodOptions) -> Tensor:
@@ -66,4 +52,5 @@ def lambda_of(lengths: Tensor, options: MethodOptions) -> float | Tensor:
     assert options.policy_lambda is not None, "the preset has a default"
     if options.policy_lambda != "length-adaptive":
         return options.policy_lambda
+    assert options.alpha is not None, "a preset with a lambda has a default"
     return length_adaptive_lambda(lengths, alpha=options.alpha)

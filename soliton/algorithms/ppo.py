@@ -4,7 +4,8 @@
 
 Against `sao`: the clip, whose side depends on the sign of A, instead of DIS; a fixed lambda; one critic update, the
 whole critic trains, no value pretraining. pi_old is the policy that sampled, by its recorded log-probs. There is one
-update per batch and no advantage normalisation; GAE skips observations as in `sao`.
+update per batch and no advantage normalisation; GAE skips observations as in `sao`. The value loss is clipped against
+the values from before the fit, which acts from the second critic update on (method.critic_updates).
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from dataclasses import replace
 from functools import partial
 
 from soliton.algorithms.behaviour_clip import behaviour_clip_loss
-from soliton.algorithms.critic import critic_use
 from soliton.algorithms.options import MethodOptions
 from soliton.algorithms.sao import sao
-from soliton.algorithms.traits import completed
+from soliton.algorithms.traits import completed, critic_use
 from soliton.learner.method import Method
 
 

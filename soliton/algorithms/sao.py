@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from soliton.algorithms.critic import critic_returns, critic_use, policy_advantages
+from soliton.algorithms.critic import critic_returns, policy_advantages
 from soliton.algorithms.dis import dis_actor_loss
 from soliton.algorithms.options import MethodOptions
-from soliton.algorithms.traits import completed
+from soliton.algorithms.traits import completed, critic_use
 from soliton.learner.method import Method
 
 

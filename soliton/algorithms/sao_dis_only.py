@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from soliton.algorithms.critic import critic_use
 from soliton.algorithms.options import MethodOptions
 from soliton.algorithms.sao import sao
+from soliton.algorithms.traits import critic_use
 from soliton.learner.method import Method
 
 

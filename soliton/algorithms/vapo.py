@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from soliton.algorithms.critic import critic_use
 from soliton.algorithms.latest_policy_clip import latest_policy_clip_loss
 from soliton.algorithms.options import MethodOptions
 from soliton.algorithms.sao import sao
-from soliton.algorithms.traits import completed
+from soliton.algorithms.traits import completed, critic_use
 from soliton.learner.method import Method
 
 

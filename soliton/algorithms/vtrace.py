@@ -16,9 +16,9 @@ from functools import partial
 from torch import Tensor
 
 from soliton.advantages import vtrace as vtrace_estimates
-from soliton.algorithms.critic import critic_use
 from soliton.algorithms.options import MethodOptions
 from soliton.algorithms.policy_gradient import policy_gradient_loss
+from soliton.algorithms.traits import critic_use
 from soliton.learner.method import Method, PackedBatch
 
 
@@ -42,6 +42,7 @@ def _estimates(batch: PackedBatch, options: MethodOptions) -> tuple[Tensor, Tens
         batch.segment_ids,
         gamma=options.gamma,
         lam=options.critic_lambda,
+        bootstrap_values=batch.bootstrap_values,
     )
 
 

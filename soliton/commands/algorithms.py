@@ -72,10 +72,11 @@ def first_sentence(docstring: str) -> str:
 
 def choices_of(name: str) -> dict[str, str]:
     """The named choices of a preset: what is chosen -> what the preset says, read from the method it builds."""
-    from soliton.algorithms.build import PRESETS
+    from soliton.algorithms.build import build_method
     from soliton.algorithms.options import MethodOptions
 
-    method = PRESETS[name](MethodOptions(eps_low=0.2, eps_high=0.28))  # type: ignore[index]  # checked by the caller
+    options = MethodOptions(eps_low=0.2, eps_high=0.28)
+    method = build_method(name, options)  # type: ignore[arg-type]  # checked by the caller
     critic = method.critic
     return {
         "rollouts per prompt": str(method.group_size),
@@ -83,6 +84,9 @@ def choices_of(name: str) -> dict[str, str]:
         "actor loss": _named(method.actor_loss),
         "critic": "none" if critic is None else "as large as the policy",
         "critic targets": "-" if method.returns is None else _named(method.returns),
+        "value loss": "-" if critic is None else _named(method.value_loss),
+        "value head": "-" if critic is None else critic.head,
+        "tokens of the value loss": "-" if critic is None else _named(method.value_tokens),
         "critic updates per actor update (K)": "-" if critic is None else str(critic.updates),
         "what trains in the critic": "-" if critic is None else critic.trainable,
         "values for advantages": "-" if critic is None else critic.advantage_values,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from soliton.algorithms.traits import TRAITS
 from soliton.config.env_checks import judge_problems, shift_problems
+from soliton.config.method_checks import truncation_problems, unread_problems, value_problems
 from soliton.config.problems import Problem
 from soliton.store.config import WhenTooOld
 
@@ -18,8 +19,6 @@ PRESET_CRITICS: dict[str, tuple[int, str]] = {
     name: (traits.critic.updates, traits.critic.trainable) for name, traits in TRAITS.items() if traits.critic
 }
 """Presets with a critic: updates per actor update, and what trains in it."""
-ALWAYS_READ = frozenset({"eps_low", "eps_high", "group_size"})
-"""`[method]` keys with a use in every preset, or a check of their own."""
 SCHEDULES: dict[str, tuple[int, WhenTooOld]] = {"synchronous": (0, "wait"), "one-step-off": (1, "wait")}
 """Largest staleness, and what happens past it, under schedules that fix both."""
 STAGES_IN_ORDER = ("sft", "value_pretraining", "train", "eval")
@@ -111,19 +110,9 @@ def _schedule_problems(config: RunConfig) -> list[Problem]:
     ]
 
 
-def _unread_problems(config: RunConfig) -> list[Problem]:
-    """Keys that were changed and that the algorithm never reads: a knob that does nothing misleads."""
-    fields = type(config.method).model_fields
-    problems = [
-        Problem(
-            (f"method.{key}", "algorithm"),
-            f"method.{key}: got {getattr(config.method, key)!r}, but {config.algorithm!r} does not read it; "
-            "drop the key",
-        )
-        for key in fields
-        if key not in TRAITS[config.algorithm].reads | ALWAYS_READ
-        and getattr(config.method, key) != fields[key].default
-    ]
+def _sft_problems(config: RunConfig) -> list[Problem]:
+    """Keys that the chosen optimiser never reads."""
+    problems = []
     sft = config.sft
     if sft.optimiser != "muon" and sft.muon_lr != type(sft).model_fields["muon_lr"].default:
         problems.append(
@@ -244,7 +233,10 @@ CHECKS = (
     _prompt_problems,
     _schedule_problems,
     _rollout_problems,
-    _unread_problems,
+    _sft_problems,
+    unread_problems,
+    value_problems,
+    truncation_problems,
 )
 
 

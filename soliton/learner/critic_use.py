@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+LossOfValues = Literal["mse", "clipped", "huber", "bce"]
+HeadOfValues = Literal["linear", "sigmoid", "arctan"]
+
 
 @dataclass(frozen=True)
 class CriticUse:
@@ -16,6 +19,10 @@ class CriticUse:
         train_router: also train the routers of mixture-of-experts layers.
         advantage_values: "pre_fit" uses values from before the K updates, "post_fit" from after them.
         pretrained: the critic starts from value pretraining.
+        loss: what its values are compared with their targets by (`soliton.losses.value`).
+        head: from its output to a value (`soliton.models.value_head`).
+        bound: of the head "arctan"; values lie in (-bound, bound).
+        states: action tokens of each trajectory that the loss is taken on; None: all of them.
     """
 
     updates: int
@@ -23,3 +30,7 @@ class CriticUse:
     train_router: bool = False
     advantage_values: Literal["pre_fit", "post_fit"] = "pre_fit"
     pretrained: bool = True
+    loss: LossOfValues = "mse"
+    head: HeadOfValues = "linear"
+    bound: float = 1.0
+    states: int | None = None

@@ -27,21 +27,25 @@ from soliton.learner.config import LearnerConfig
 from soliton.learner.critic import BatchFits, CriticTrainer
 from soliton.learner.method import Method
 from soliton.learner.packing import Batch, pack, pack_items
-from soliton.learner.state import load_tensors_into, refuse_shared_parameters, tensors_of
+from soliton.learner.state import load_tensors_into, refuse_other_reference, refuse_shared_parameters, tensors_of
 from soliton.learner.step_metrics import (
     Metrics,
     actor_metrics,
     advantage_metrics,
     batch_metrics,
+    consumption_metrics,
     critic_metrics,
+    entropy_metrics,
     group_metrics,
+    lag_metrics,
+    parity_metrics,
     sides_by_sign,
-    staleness_of,
 )
 from soliton.learner.step_record import StepRecord, Watch
 from soliton.models import Critic
 from soliton.store.store import BatchItem
-from soliton.types import AttemptId, Trajectory
+from soliton.types import AttemptId, Status, Trajectory
+from soliton.weights import weights_sha256
 
 
 @dataclass
@@ -52,6 +56,7 @@ class _Step:
     metrics: Metrics
     advantages: Tensor
     staleness: dict[AttemptId, int]
+    version: int | None
     log_ratios: Tensor | None = None
     values: Tensor | None = None
     policy_logprobs: Tensor | None = None
@@ -84,7 +89,8 @@ class Learner:
             )
         self.config = config
         self.method = method
-        self.actor = Actor(actor, method.actor_loss, method.band, config)
+        self.actor = Actor(actor, method, config)
+        self._reference_sha256 = _sha256_of(self.actor.reference)
         self.critic: CriticTrainer | None = None
         if critic is not None and method.critic is not None:
             refuse_shared_parameters(actor, critic)
@@ -111,33 +117,54 @@ class Learner:
         """Whether this step trains the critic alone."""
         return self.critic is not None and self.steps < self.config.critic_warmup_steps
 
-    def start_step(self, items: list[BatchItem]) -> None:
+    def start_step(self, items: list[BatchItem], version: int | None = None) -> None:
         """Take a batch: critic update 1 (all K under post_fit), then advantages.
+
+        Args:
+            items: the batch.
+            version: of the policy as it is now, for metrics; None if it was never published.
 
         Raises:
             ValueError: an item that cannot be trained (`soliton.learner.packing`).
-            RunError: something is not finite.
+            RunError: something is not finite, or the method leaves out every trajectory.
         """
         assert self._step is None, "start_step before finish_step of the step before"
         batch = pack_items(
-            items,
+            self._trained(items),
             what=f"step {self.steps}",
             max_padded_tokens=self.config.micro_batch_tokens,
             device=self.actor.model.device,
+            truncation=self.method.truncation,
         )
-        metrics = batch_metrics(batch, staleness_of(items))
+        dropped = None if self.method.truncation.trains else len(items) - len(batch.trajectories)
+        metrics = consumption_metrics(items, dropped)
+        metrics |= batch_metrics(batch) | lag_metrics(batch, version)
         if self.method.group_size > 1:
             metrics |= group_metrics(batch)
         staleness = {item.trajectory.attempt: item.staleness for item in items}
-        step = _Step(batch, metrics, torch.zeros_like(batch.rewards), staleness)
+        step = _Step(batch, metrics, torch.zeros_like(batch.rewards), staleness, version)
         if "log_ratios" in self.method.extra_inputs:
             step.log_ratios = self.actor.log_ratios(batch)
-        values = self._first_critic_update(step)
+        values, bootstraps = self._first_critic_update(step)
         baselines = self._baselines(batch)
-        step.advantages = self.method.advantages(batch.packed(values, step.log_ratios, baselines))
+        advantages = self.method.advantages(batch.packed(values, step.log_ratios, baselines, bootstraps))
+        step.advantages = self.method.normalise(advantages, batch.action_mask, batch.segment_ids)
         batch.scene.require_finite("advantage", step.advantages, batch.segment_ids)
         metrics |= advantage_metrics(batch, step.advantages)
         self._step = step
+
+    def _trained(self, items: list[BatchItem]) -> list[BatchItem]:
+        """What the method learns from; what it leaves out is counted in `trajectory/dropped_truncated`."""
+        if self.method.truncation.trains:
+            return items
+        kept = [item for item in items if item.trajectory.status is not Status.TRUNCATED]
+        if not kept:
+            raise RunError(
+                f"step {self.steps}: a limit cut every one of the {len(items)} trajectories of the batch, and "
+                f"method.truncated = 'drop' leaves nothing to learn from. Raise limits.max_tokens, limits.max_turns or "
+                f"the time limit, or use method.truncated = 'terminal'"
+            )
+        return kept
 
     def _baselines(self, batch: Batch) -> Tensor | None:
         """Baselines from before this batch, which the tracker then takes in; float32 [S]."""
@@ -163,10 +190,10 @@ class Learner:
         drifts = (sums / counts).tolist()
         return {t.prompt_id: drift for t, drift in zip(batch.trajectories, drifts, strict=True)}
 
-    def _first_critic_update(self, step: _Step) -> Tensor | None:
-        """Returns the values that the advantages are computed from; None without a critic."""
+    def _first_critic_update(self, step: _Step) -> tuple[Tensor | None, Tensor | None]:
+        """The values that advantages are computed from, and those after the last token; None without a critic."""
         if self.critic is None or self.method.critic is None:
-            return None
+            return None, None
         step.fits = BatchFits(self.critic, step.batch, step.log_ratios)
         first = step.fits.first()
         step.values = first.values
@@ -174,7 +201,7 @@ class Learner:
         step.critic_grad_norms.append(first.grad_norm)
         step.metrics |= critic_metrics(step.batch, first)
         if self.method.critic.advantage_values == "pre_fit":
-            return first.values
+            return first.values, first.bootstrap_values
         self._remaining_critic_updates(step)
         return step.fits.values()
 
@@ -198,8 +225,9 @@ class Learner:
             return False
         done = self.actor.update(step.batch, step.advantages)
         step.policy_logprobs = done.logprobs
-        step.metrics |= actor_metrics(step.batch, done)
+        step.metrics |= actor_metrics(done) | parity_metrics(step.batch, done.logprobs, step.version)
         step.metrics |= sides_by_sign(step.batch, done.logprobs, step.advantages, self.method.band)
+        step.metrics |= entropy_metrics(step.batch, done.logprobs, done.entropies, self.method.band)
         self._no_signal_in_a_row = 0 if done.moved else self._no_signal_in_a_row + 1
         self.no_signal_steps += not done.moved
         if self._no_signal_in_a_row >= self.config.max_no_signal_steps:
@@ -267,13 +295,15 @@ class Learner:
             "actor_updates": self.actor_updates,
             "critic_updates": self.critic_updates,
             "critic_frozen_sha256": self.critic.frozen_sha256 if self.critic else None,
+            "reference_sha256": self._reference_sha256,
         }
 
     def load_state(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         """Take over what `state` returned; the next step is then bit-equal to the one it would have been.
 
         Raises:
-            RunError: a name or shape is missing, unknown or different, or the method is another one.
+            RunError: a name or shape is missing, unknown or different, or the method or the reference policy is another
+                one.
         """
         assert self._step is None, "a checkpoint lies between steps"
         if numbers["method"] != self.method.name:
@@ -281,6 +311,7 @@ class Learner:
                 f"checkpoint: written by method {numbers['method']!r}, this run's is {self.method.name!r}; resume "
                 f"with the recipe that wrote it"
             )
+        refuse_other_reference(self._reference_sha256, numbers.get("reference_sha256"))
         tracked = {n.removeprefix("tracker/"): t for n, t in tensors.items() if n.startswith("tracker/")}
         if self.tracker is not None:
             self.tracker.load_state(tracked, numbers["tracker"])
@@ -289,3 +320,7 @@ class Learner:
         self.steps = int(numbers["steps"])
         self.no_signal_steps = int(numbers["no_signal_steps"])
         self._no_signal_in_a_row = int(numbers["no_signal_in_a_row"])
+
+
+def _sha256_of(reference: PreTrainedModel | None) -> str | None:
+    return None if reference is None else weights_sha256(dict(reference.named_parameters()))

@@ -13,14 +13,31 @@ from typing import Any, Literal, Protocol
 from torch import Tensor
 
 from soliton.learner.critic_use import CriticUse
+from soliton.learner.truncation import TERMINAL, Truncation
+from soliton.losses import value_loss
 from soliton.losses.result import LossResult
 from soliton.types import Trajectory
 
-__all__ = ["ActorLossInputs", "CriticUse", "ExtraInput", "Method", "PackedBatch", "Tracker", "all_action_tokens"]
+__all__ = [
+    "ActorLossInputs",
+    "ActorTerm",
+    "CriticUse",
+    "ExtraInput",
+    "Method",
+    "PackedBatch",
+    "Tracker",
+    "ValueLossInputs",
+    "all_action_tokens",
+    "as_they_are",
+    "squared_errors",
+]
 
 ExtraInput = Literal["log_ratios", "observation_values"]
 """What a method needs in its `PackedBatch` and the learner computes only if asked: it costs a forward pass of the
 actor, or reads the critic between actions, too."""
+TermInput = Literal["entropies", "reference_logprobs"]
+"""What a term of the actor loss needs and the learner computes only if asked: entropies with a gradient, or the
+log-probs of the reference policy, a frozen copy of what the run started from."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +80,10 @@ class ActorLossInputs:
         num_action_tokens: action tokens of the whole optimiser batch, all micro-batches and ranks.
         segment_ids: int64, trajectory of each token; a micro-batch holds whole trajectories.
         num_trajectories: those of the whole optimiser batch.
+        positive: bool, whether the token's trajectory earned more than 0 in total; None if nothing is known of it.
+        num_positive_tokens: action tokens of such trajectories in the whole optimiser batch.
+        entropies: float32, nats, with gradient; None where no term asks.
+        reference_logprobs: float32, of the reference policy; None where no term asks.
     """
 
     policy_logprobs: Tensor
@@ -73,6 +94,48 @@ class ActorLossInputs:
     num_action_tokens: int
     segment_ids: Tensor
     num_trajectories: int
+    positive: Tensor | None = None
+    num_positive_tokens: int = 0
+    entropies: Tensor | None = None
+    reference_logprobs: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class ActorTerm:
+    """A term that a method adds to its actor loss.
+
+    Attributes:
+        metric: name under which its value, without its weight, is reported; None where another metric says it.
+        weight: > 0.
+        loss: one micro-batch -> loss, already divided by the count of the whole batch.
+        needs: what it reads beyond the usual.
+    """
+
+    metric: str | None
+    weight: float
+    loss: Callable[[ActorLossInputs], LossResult]
+    needs: frozenset[TermInput] = frozenset()
+
+
+@dataclass(frozen=True)
+class ValueLossInputs:
+    """What a critic's loss may read for one micro-batch; packed 1-D tensors over its action tokens.
+
+    Attributes:
+        outputs: with gradient, what the value head maps to values.
+        values: with gradient, V of the prefix before each token.
+        returns: float32, the targets.
+        pre_fit_values: float32, V from before the first fit on this batch.
+        mask: bool; the tokens that the loss is taken on.
+        num_tokens: those of the whole optimiser batch.
+    """
+
+    outputs: Tensor
+    values: Tensor
+    returns: Tensor
+    pre_fit_values: Tensor
+    mask: Tensor
+    num_tokens: int
 
 
 class Tracker(Protocol):
@@ -110,6 +173,17 @@ def all_action_tokens(action_mask: Tensor, segment_ids: Tensor) -> Tensor:
     return action_mask
 
 
+def squared_errors(inputs: ValueLossInputs) -> LossResult:
+    """Squared error to the return."""
+    return value_loss(inputs.values, inputs.returns, inputs.mask, num_action_tokens=inputs.num_tokens)
+
+
+def as_they_are(advantages: Tensor, action_mask: Tensor, segment_ids: Tensor) -> Tensor:
+    """No normalisation."""
+    del action_mask, segment_ids
+    return advantages
+
+
 @dataclass(frozen=True)
 class Method:
     """One algorithm.
@@ -126,6 +200,10 @@ class Method:
         value_tokens: (action mask, segment ids) -> bool [T]: the action tokens that the critic's loss is taken on.
         extra_inputs: what `advantages` and `returns` need beyond the usual.
         tracker: makes a fresh tracker of baselines; None for methods without one.
+        value_loss: one micro-batch -> the critic's loss; used only with a critic.
+        normalise: (advantages, action mask, segment ids) of the whole batch -> advantages of the same kind.
+        truncation: what becomes of trajectories that a limit cut.
+        actor_terms: what is added to `actor_loss`.
     """
 
     name: str
@@ -138,3 +216,11 @@ class Method:
     value_tokens: Callable[[Tensor, Tensor], Tensor] = all_action_tokens
     extra_inputs: frozenset[ExtraInput] = frozenset()
     tracker: Callable[[], Tracker] | None = None
+    value_loss: Callable[[ValueLossInputs], LossResult] = squared_errors
+    normalise: Callable[[Tensor, Tensor, Tensor], Tensor] = as_they_are
+    truncation: Truncation = TERMINAL
+    actor_terms: tuple[ActorTerm, ...] = ()
+
+    def asks_for(self, what: TermInput) -> bool:
+        """Whether a term of the actor loss reads it."""
+        return any(what in term.needs for term in self.actor_terms)

@@ -1,8 +1,9 @@
 """Sequences packed in ascending length, cut into micro-batches that are contiguous slices of the pack.
 
 Because the pack is sorted before it is cut, every tensor of a micro-batch is a slice of the packed one: no field is
-ever permuted alone (fault A11). A row ends with its last action token, since nothing later is trained, and padding is
-on the right, where causal attention never looks, so no attention mask is needed.
+ever permuted alone (fault A11). A row ends with its last action token, since nothing later is trained (with its
+last token, where the value after it is wanted). Padding is on the right, where causal attention never looks, so no
+attention mask is needed.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class MicroBatch:
         labels: int64 [n], the action tokens.
         action_index: int64 [n], index of each action token in the pack.
         action_segments: int64 [n], sequence of each action token in the pack.
+        lengths: int64 [B], tokens that each row holds.
     """
 
     index: int
@@ -41,6 +43,7 @@ class MicroBatch:
     labels: Tensor
     action_index: Tensor
     action_segments: Tensor
+    lengths: Tensor
 
     def up_to_last_action(self) -> tuple[Tensor, Tensor]:
         """All tokens of each sequence from its second to its last action: bool [B, L], and their index in the pack."""
@@ -59,9 +62,9 @@ def trained_length(action_mask: NDArray[np.bool_]) -> int:
     return int(np.flatnonzero(action_mask)[-1]) + 1
 
 
-def sorted_by_length(action_masks: Sequence[NDArray[np.bool_]]) -> list[int]:
-    """Order of ascending `trained_length`, stable: equal lengths keep the order they came in."""
-    return sorted(range(len(action_masks)), key=lambda i: trained_length(action_masks[i]))
+def sorted_by_length(lengths: Sequence[int]) -> list[int]:
+    """Order of ascending length, stable: equal lengths keep the order they came in."""
+    return sorted(range(len(lengths)), key=lengths.__getitem__)
 
 
 def cut(lengths: Sequence[int], max_padded_tokens: int) -> list[slice]:
@@ -78,14 +81,23 @@ def cut(lengths: Sequence[int], max_padded_tokens: int) -> list[slice]:
 def micro_batches(
     token_ids: Sequence[NDArray[np.int32]],
     action_masks: Sequence[NDArray[np.bool_]],
+    lengths: Sequence[int],
     max_padded_tokens: int,
     device: torch.device,
 ) -> list[MicroBatch]:
-    """Cut sequences that are already in the order of `sorted_by_length`."""
+    """Cut sequences that are already in the order of `sorted_by_length` into micro-batches.
+
+    Args:
+        token_ids: of each sequence, [T_i].
+        action_masks: likewise.
+        lengths: tokens of each that its row shall hold, ascending; at least `trained_length`.
+        max_padded_tokens: budget of a micro-batch.
+        device: where the tensors go.
+    """
     offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in token_ids])])
     return [
-        _build(index, segments, token_ids, action_masks, offsets, device)
-        for index, segments in enumerate(cut([trained_length(mask) for mask in action_masks], max_padded_tokens))
+        _build(index, segments, token_ids, action_masks, lengths, offsets, device)
+        for index, segments in enumerate(cut(lengths, max_padded_tokens))
     ]
 
 
@@ -94,14 +106,15 @@ def _build(
     segments: slice,
     token_ids: Sequence[NDArray[np.int32]],
     action_masks: Sequence[NDArray[np.bool_]],
+    lengths: Sequence[int],
     offsets: NDArray[np.int64],
     device: torch.device,
 ) -> MicroBatch:
     rows = range(segments.start, segments.stop)
-    shape = (len(rows), trained_length(action_masks[rows[-1]]))
+    shape = (len(rows), lengths[rows[-1]])
     input_ids, mask = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
     for row, segment in enumerate(rows):
-        length = trained_length(action_masks[segment])
+        length = lengths[segment]
         input_ids[row, :length] = token_ids[segment][:length]
         mask[row, :length] = action_masks[segment][:length]
     action_row, action_column = mask.nonzero()
@@ -115,4 +128,5 @@ def _build(
         labels=torch.from_numpy(input_ids[mask]).to(device),
         action_index=torch.from_numpy(offsets[action_segments] + action_column).to(device),
         action_segments=torch.from_numpy(action_segments).to(device),
+        lengths=torch.tensor(lengths[segments], device=device),
     )

@@ -160,13 +160,15 @@ def _cut(order: list[int], size: int) -> list[list[int]]:
 def _accumulate(
     model: PreTrainedModel, demonstrations: Sequence[Demonstration], max_padded_tokens: int, scene: Scene
 ) -> tuple[float, int]:
-    order = sorted_by_length([d.action_mask for d in demonstrations])
+    all_lengths = [trained_length(d.action_mask) for d in demonstrations]
+    order = sorted_by_length(all_lengths)
+    lengths = [all_lengths[i] for i in order]
     ordered = [demonstrations[i] for i in order]
     masks = [d.action_mask for d in ordered]
     num_tokens = int(sum(mask.sum() for mask in masks))
     temperatures = torch.ones(len(ordered), device=model.device)
     total = 0.0
-    for part in micro_batches([d.token_ids for d in ordered], masks, max_padded_tokens, model.device):
+    for part in micro_batches([d.token_ids for d in ordered], masks, lengths, max_padded_tokens, model.device):
         logprobs, _ = action_logprobs(model, part, temperatures)
         loss: Tensor = token_mean(-logprobs, torch.ones_like(logprobs, dtype=torch.bool), num_tokens)
         scene.require_finite("cross-entropy", loss)

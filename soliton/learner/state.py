@@ -67,6 +67,19 @@ def load_tensors_into(
             )
 
 
+def refuse_other_reference(now: str | None, saved: str | None) -> None:
+    """The reference policy is what the run started from, and is made from it again, so it is not in the checkpoint.
+
+    Raises:
+        RunError: it hashes to something else than when the checkpoint was written.
+    """
+    if now != saved:
+        raise RunError(
+            f"checkpoint: the reference policy of the KL term hashes to {str(now)[:12]}, {str(saved)[:12]} was saved: "
+            f"what the run started from (init.model, init.run or stages/sft) has changed since; restore it"
+        )
+
+
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"{prefix}/{name}": tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 

@@ -1,7 +1,8 @@
 """Value pretraining: the critic learns the initial policy's returns before RL (PAPER section 3).
 
-Monte-Carlo targets (lambda 1, gamma 1), all parameters train, an eighth of the prompts is held out and its explained
-variance decides when to stop. The paper calls the size of the corpus essential and gives none; the result says it.
+Monte-Carlo targets (lambda 1, gamma 1; a rollout that a limit cut counts with what it earned), all parameters train, an
+eighth of the prompts is held out and its explained variance decides when to stop. The paper calls the size of the
+corpus essential and gives none; the result says it.
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ from torch import Tensor
 from soliton.advantages import skip_observation_gae
 from soliton.errors import RunError
 from soliton.learner.config import ValuePretrainingConfig
+from soliton.learner.critic import reachable_targets
+from soliton.learner.method import ValueLossInputs, squared_errors
 from soliton.learner.microbatches import MicroBatch
 from soliton.learner.optimiser import Optimiser, warm_up
 from soliton.learner.packing import Batch, pack
 from soliton.learner.sft import shuffled_batches
-from soliton.losses import ExplainedVariance, value_loss
+from soliton.losses import ExplainedVariance
+from soliton.losses.result import LossResult
 from soliton.models import Critic, outputs_before_tokens
 from soliton.types import Trajectory, stable_seed
 
 HELD_OUT_SHARE = 8
 """One prompt in this many is held out."""
+ValueLoss = Callable[[ValueLossInputs], LossResult]
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class ValueEpoch:
     Attributes:
         epoch: number, from 1; 0 is the critic before training.
         max_epochs: most that will follow.
-        loss: mean (V - R)^2 over the action tokens of the training part, each before its update; NaN at epoch 0.
+        loss: of the values of the training part, mean over its action tokens, each before its update; NaN at epoch 0.
         explained_variance: on the held-out part, after the epoch.
     """
 
@@ -76,6 +81,7 @@ def pretrain_values(
     *,
     seed: int,
     progress: Callable[[ValueEpoch], None] | None = None,
+    value_loss: ValueLoss = squared_errors,
 ) -> ValuePretrainingResult:
     """Train all of `critic` in place; it ends as it was after the epoch with the best held-out explained variance.
 
@@ -85,6 +91,7 @@ def pretrain_values(
         config: see `ValuePretrainingConfig`.
         seed: decides which prompts are held out, and the order.
         progress: called before the first and after each epoch.
+        value_loss: of the method that the critic is for.
 
     Raises:
         ValueError: fewer than two prompts, or a trajectory that cannot be trained.
@@ -105,7 +112,7 @@ def pretrain_values(
     report(ValueEpoch(0, config.max_epochs, float("nan"), before))
     best = _Best(critic, before)
     for epoch in range(1, config.max_epochs + 1):
-        loss = _train_epoch(critic, optimiser, train, config, seed=seed, epoch=epoch)
+        loss = _train_epoch(critic, optimiser, train, config, value_loss, seed=seed, epoch=epoch)
         now = held_out_explained_variance(critic, held_out, config.micro_batch_tokens)
         report(ValueEpoch(epoch, config.max_epochs, loss, now))
         best.offer(critic, now, epoch, config.min_gain)
@@ -186,7 +193,7 @@ def held_out_explained_variance(critic: Critic, trajectories: Sequence[Trajector
     total = ExplainedVariance()
     with torch.no_grad():
         for part in batch.micro_batches:
-            values = _action_values(critic, batch, part)
+            _, values = _action_values(critic, batch, part)
             mask = torch.ones_like(values, dtype=torch.bool)
             total = total.merge(ExplainedVariance.of(values, returns[part.action_index], mask))
     explained = total.value
@@ -206,10 +213,12 @@ def monte_carlo_returns(batch: Batch) -> Tensor:
     )
 
 
-def _action_values(critic: Critic, batch: Batch, part: MicroBatch) -> Tensor:
-    values = outputs_before_tokens(critic.values(part.input_ids), part.action_mask)
+def _action_values(critic: Critic, batch: Batch, part: MicroBatch) -> tuple[Tensor, Tensor]:
+    """Outputs and V before each action token, with gradient."""
+    outputs = outputs_before_tokens(critic.outputs(part.input_ids), part.action_mask)
+    values = critic.head.values(outputs)
     batch.scene.require_finite("critic value", values, part.action_segments)
-    return values
+    return outputs, values
 
 
 def _train_epoch(
@@ -217,6 +226,7 @@ def _train_epoch(
     optimiser: Optimiser,
     trajectories: Sequence[Trajectory],
     config: ValuePretrainingConfig,
+    value_loss: ValueLoss,
     *,
     seed: int,
     epoch: int,
@@ -232,9 +242,12 @@ def _train_epoch(
         )
         returns = monte_carlo_returns(batch)
         for part in batch.micro_batches:
-            values = _action_values(critic, batch, part)
+            outputs, values = _action_values(critic, batch, part)
+            targets = reachable_targets(batch.scene, critic.head, returns[part.action_index], part.action_segments)
             mask = torch.ones_like(values, dtype=torch.bool)
-            loss = value_loss(values, returns[part.action_index], mask, num_action_tokens=batch.num_action_tokens).loss
+            loss = value_loss(
+                ValueLossInputs(outputs, values, targets, values.detach(), mask, batch.num_action_tokens)
+            ).loss
             loss.backward()  # type: ignore[no-untyped-call]
             squared += float(loss.detach()) * batch.num_action_tokens
         tokens += batch.num_action_tokens

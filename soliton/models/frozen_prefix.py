@@ -31,7 +31,11 @@ class FrozenPrefix:
         return self._attention is not None
 
     def values(self, micro_batch: int, input_ids: Tensor) -> Tensor:
-        """Same as `critic.values(input_ids)`, bit for bit, and cheaper from the second call per micro-batch on.
+        """Same as `critic.values(input_ids)`; see `outputs`."""
+        return self._critic.head.values(self.outputs(micro_batch, input_ids))
+
+    def outputs(self, micro_batch: int, input_ids: Tensor) -> Tensor:
+        """Same as `critic.outputs(input_ids)`, bit for bit, and cheaper from the second call per micro-batch on.
 
         Args:
             micro_batch: its index in the batch; the same index must always bring the same ids.
@@ -41,7 +45,7 @@ class FrozenPrefix:
             ValueError: other ids than in the first call of this micro-batch.
         """
         if self._attention is None:
-            return self._critic.values(input_ids)
+            return self._critic.outputs(input_ids)
         kept = self._kept.get(micro_batch)
         if kept is not None and not torch.equal(kept[0], input_ids):
             raise ValueError(
@@ -60,7 +64,7 @@ class FrozenPrefix:
         # An instance attribute hides the class's method for this call only; names of parameters do not change.
         object.__setattr__(self._attention, "forward", first_attention)
         try:
-            return self._critic.values(input_ids)
+            return self._critic.outputs(input_ids)
         finally:
             object.__delattr__(self._attention, "forward")
 

@@ -19,12 +19,12 @@ CHUNK_ELEMENTS = 8 * 1024 * 1024
 
 
 def token_logprobs(
-    hidden: Tensor, lm_head_weight: Tensor, labels: Tensor, temperatures: Tensor
+    hidden: Tensor, lm_head_weight: Tensor, labels: Tensor, temperatures: Tensor, *, entropy_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each label, and the entropy of the distribution it stands in.
 
         logits_n = hidden_n W^T / T_n,    logprob_n = logits_n[label_n] - logsumexp(logits_n),
-        entropy_n = -sum_v p_v log p_v    (from shifted logits; carries no gradient)
+        entropy_n = -sum_v p_v log p_v    (from shifted logits)
 
     The temperature divides the logits before the softmax: the result is of the distribution that was sampled from
     (fault C3). Gradients of `hidden` and `lm_head_weight` equal those of the full computation.
@@ -34,6 +34,8 @@ def token_logprobs(
         lm_head_weight: [V, H], same dtype as `hidden`.
         labels: int64 [N], in [0, V).
         temperatures: float [N], > 0; what each token was sampled with.
+        entropy_gradient: whether the entropies carry a gradient, too; the backward pass then holds a second array of
+            logits.
 
     Returns:
         Log-probs and entropies in nats, [N] each, float32 (float64 for float64 inputs).
@@ -44,7 +46,7 @@ def token_logprobs(
     """
     _check(hidden, lm_head_weight, labels, temperatures)
     chunked: Callable[..., tuple[Tensor, Tensor]] = _ChunkedLogprobs.apply
-    return chunked(hidden, lm_head_weight, labels, temperatures)
+    return chunked(hidden, lm_head_weight, labels, temperatures, entropy_gradient)
 
 
 def _check(hidden: Tensor, weight: Tensor, labels: Tensor, temperatures: Tensor) -> None:
@@ -77,7 +79,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, temperatures: Tensor
+        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, temperatures: Tensor, entropy_gradient: bool
     ) -> tuple[Tensor, Tensor]:
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         logprobs = torch.empty(len(hidden), dtype=dtype, device=hidden.device)
@@ -93,30 +95,42 @@ class _ChunkedLogprobs(torch.autograd.Function):
             logprobs[rows] = shifted.gather(1, labels[rows, None]).squeeze(1) - log_total
             entropies[rows] = log_total - probabilities.mul_(shifted).sum(dim=-1) / total
             normalisers[rows] = log_total + highest
-        ctx.save_for_backward(hidden, weight, labels, temperatures, normalisers)
-        ctx.mark_non_differentiable(entropies)
+        kept = (entropies,) if entropy_gradient else ()
+        ctx.save_for_backward(hidden, weight, labels, temperatures, normalisers, *kept)
+        if not entropy_gradient:
+            ctx.mark_non_differentiable(entropies)
         return logprobs, entropies
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        hidden, weight, labels, temperatures, normalisers = ctx.saved_tensors
-        grad_logprobs = grad_outputs[0]
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        hidden, weight, labels, temperatures, normalisers, *kept = ctx.saved_tensors
+        grad_logprobs, grad_entropies = grad_outputs
         hidden_wanted, weight_wanted = ctx.needs_input_grad[:2]
         grad_hidden = torch.empty_like(hidden) if hidden_wanted else None
         # Accumulated in at least float32: bfloat16 sums over chunks would lose 3 digits.
         grad_weight = torch.zeros_like(weight, dtype=normalisers.dtype) if weight_wanted else None
         for rows in _chunks(len(hidden), len(weight)):
             logits = _scaled_logits(hidden[rows], weight, temperatures[rows], normalisers.dtype)
-            grad_logits = logits.sub_(normalisers[rows, None]).exp_().neg_()  # minus the probabilities
+            log_p = logits.sub_(normalisers[rows, None])
+            slopes = [_entropy_slopes(log_p, entropies[rows]) for entropies in kept]
+            grad_logits = log_p.exp_().neg_()  # minus the probabilities
             grad_logits.scatter_add_(1, labels[rows, None], torch.ones_like(grad_logits[:, :1]))
             grad_logits.mul_((grad_logprobs[rows] / temperatures[rows].to(normalisers.dtype))[:, None])
+            for slope in slopes:
+                scale = grad_entropies[rows] / temperatures[rows].to(normalisers.dtype)
+                grad_logits.add_(slope.mul_(scale[:, None]))
             grad_logits = grad_logits.to(hidden.dtype)
             if grad_hidden is not None:
                 torch.mm(grad_logits, weight, out=grad_hidden[rows])
             if grad_weight is not None:
                 grad_weight += grad_logits.T @ hidden[rows]
-        return grad_hidden, None if grad_weight is None else grad_weight.to(weight.dtype), None, None
+        return grad_hidden, None if grad_weight is None else grad_weight.to(weight.dtype), None, None, None
+
+
+def _entropy_slopes(log_p: Tensor, entropies: Tensor) -> Tensor:
+    """Derivative of the entropy with respect to the scaled logits: -p_v (log p_v + H)."""
+    return (log_p + entropies[:, None]).mul_(log_p.exp()).neg_()
 
 
 def _chunks(num_tokens: int, num_words: int) -> list[slice]:

@@ -35,3 +35,23 @@ def outputs_before_tokens(outputs: Tensor, token_mask: Tensor) -> Tensor:
         raise ValueError(f"the first token of rows {first} is masked, but nothing precedes it that could predict it")
     rows, columns = token_mask.nonzero(as_tuple=True)
     return outputs[rows, columns - 1]
+
+
+def outputs_after_rows(outputs: Tensor, lengths: Tensor) -> Tensor:
+    """Pick the output at the last token of each row: it has read all of it, and speaks of what would come next.
+
+    Args:
+        outputs: [B, L, ...], one output per position.
+        lengths: int64 [B], tokens of each row, in [1, L]; what stands behind them is padding.
+
+    Returns:
+        [B, ...]; gradients flow to `outputs`.
+
+    Raises:
+        ValueError: another shape, or a length outside [1, L].
+    """
+    if lengths.shape != outputs.shape[:1]:
+        raise ValueError(f"lengths must be [{outputs.shape[0]}], one per row, got shape {tuple(lengths.shape)}")
+    if bool(((lengths < 1) | (lengths > outputs.shape[1])).any()):
+        raise ValueError(f"lengths must be in [1, {outputs.shape[1]}], got {lengths.tolist()}")
+    return outputs[torch.arange(len(lengths), device=outputs.device), lengths - 1]

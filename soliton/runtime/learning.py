@@ -75,6 +75,7 @@ class Learning:
         self._publish = publish
         self._on_step = on_step
         self._pace = pace
+        self._since_s = clock.now()
 
     async def run(self, until_step: int) -> bool:
         """Train until `until_step` steps are published.
@@ -94,7 +95,7 @@ class Learning:
 
     async def _step(self, items: list[BatchItem]) -> None:
         failpoint("learner.after_take")
-        self._learner.start_step(trained_items(self._config, items, self.batches))
+        self._learner.start_step(trained_items(self._config, items, self.batches), self.newest.version)
         moved = self._learner.update_actor()
         await self._clock.sleep_until(self._clock.now() + self._pace.actor_update_s)
         publication = await self._published() if moved else None
@@ -105,7 +106,17 @@ class Learning:
         await self._clock.sleep_until(self._clock.now() + self._pace.critic_updates_s)
         self.batches += 1
         reported = {f"info/{name}": value for name, value in mean_info([item.trajectory for item in items]).items()}
-        self._report({**metrics, **reported, **environment_metrics(items)}, await self._store.status())
+        metrics |= {**reported, **environment_metrics(items), **self._rate(metrics)}
+        self._report(metrics, await self._store.status())
+
+    def _rate(self, metrics: StepMetrics) -> StepMetrics:
+        """Tokens that the actor learned from, by the time since the step before, or since this learner began."""
+        began_s, self._since_s = self._since_s, self._clock.now()
+        passed_s = self._since_s - began_s
+        if "actor/signal_share" not in metrics or passed_s <= 0:
+            return {}
+        learned = metrics["actor/signal_share"] * metrics["tokens/action"]
+        return {"time/effective_tokens_per_s": learned / passed_s}
 
     async def _published(self) -> Publication:
         weights = {name: tensor.clone() for name, tensor in published_state(self._learner.actor.model).items()}

@@ -19,6 +19,7 @@ from soliton.atomic import atomic_file, atomic_folder
 from soliton.config import RunConfig
 from soliton.errors import ConfigError
 from soliton.evals.evaluation import Evaluation, evaluation_of
+from soliton.learner.critic import head_of
 from soliton.learner.learner import Learner
 from soliton.learner.sft import Demonstration, SftUpdate, sft
 from soliton.learner.value_pretraining import ValueEpoch, pretrain_values
@@ -96,7 +97,8 @@ class Stages:
         seed = stable_seed(self.setup.config.seed, "value_pretraining")
         self.folder.truncate_metrics("value_pretraining", after_step=-1)
         corpus = self._rollouts(model, "value_pretraining rollouts", config.num_rollouts, seed)
-        critic = Critic.from_causal_lm(model)
+        method = build_method(self.setup.config.algorithm, self.setup.config.method)
+        critic = Critic.from_causal_lm(model, head_of(method.critic))
         self.view.stage("value_pretraining", config.max_epochs)
 
         def report(epoch: ValueEpoch) -> None:
@@ -106,7 +108,7 @@ class Stages:
             }
             self._report("value_pretraining", epoch.epoch, metrics)
 
-        result = pretrain_values(critic, corpus, config, seed=seed, progress=report)
+        result = pretrain_values(critic, corpus, config, seed=seed, progress=report, value_loss=method.value_loss)
         prompts = "\n".join(sorted({trajectory.prompt_id for trajectory in corpus}))
         origin = {
             "policy_sha256": weights_sha256(published_state(model)),
@@ -183,7 +185,7 @@ def new_learner(config: RunConfig, model: PreTrainedModel, critic: Critic | None
     """A learner at step 0 that trains `model` and `critic` in place; it makes a critic if it needs one and has none."""
     method = build_method(config.algorithm, config.method)
     if method.critic is not None and critic is None:
-        critic = Critic.from_causal_lm(model)
+        critic = Critic.from_causal_lm(model, head_of(method.critic))
     return Learner(
         actor=model, critic=critic if method.critic is not None else None, method=method, config=config.learner
     )

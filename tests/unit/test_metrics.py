@@ -18,7 +18,7 @@ def test_every_metric_has_a_name_of_two_parts_a_unit_a_meaning_and_a_healthy_ran
 def test_no_name_is_in_the_table_twice():
     from soliton import metrics
 
-    rows = (*metrics._ROWS, *metrics._SIDE_ROWS, *metrics._DROPPED_ROWS)
+    rows = (*metrics._ROWS, *metrics._SIDE_ROWS, *metrics._ENTROPY_ROWS, *metrics._DROPPED_ROWS)
     assert len(rows) == len(METRICS)
 
 

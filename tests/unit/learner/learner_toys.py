@@ -8,6 +8,7 @@ from transformers import PreTrainedModel, Qwen3Config
 from soliton.algorithms.build import build_method
 from soliton.algorithms.options import MethodOptions
 from soliton.learner.config import LearnerConfig
+from soliton.learner.critic import head_of
 from soliton.learner.learner import Learner
 from soliton.learner.method import Method
 from soliton.models import new_causal_lm
@@ -89,7 +90,7 @@ def method(name: str = "sao", **options: object) -> Method:
 def learner(chosen: Method | None = None, *, seed: int = 0, tie: bool = True, **settings: object) -> Learner:
     chosen = chosen or method()
     actor = micro_model(seed, tie=tie)
-    critic = Critic.from_causal_lm(micro_model(seed, tie=tie)) if chosen.critic else None
+    critic = Critic.from_causal_lm(micro_model(seed, tie=tie), head_of(chosen.critic)) if chosen.critic else None
     config = LearnerConfig(**({"actor_lr": 1e-2, "critic_lr": 1e-2, "micro_batch_tokens": 40} | settings))
     return Learner(actor=actor, critic=critic, method=chosen, config=config)
 
