@@ -2,6 +2,8 @@
 
 import ast
 import random
+import re
+import sys
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,6 +148,14 @@ def test_it_runs_from_end_to_end(capsys: pytest.CaptureFixture[str], monkeypatch
     assert "success after SAO" in said
 
 
+@pytest.mark.slow
+def test_it_learns_the_calculator(capsys: pytest.CaptureFixture[str]):
+    one_file.main(seed=0)
+    before, after = (float(number) for number in re.findall(r"success after \w+: ([0-9.]+)", capsys.readouterr().out))
+    assert 0.2 < before < 0.5
+    assert after > before + 0.2
+
+
 def test_it_is_a_page_on_torch_and_transformers_alone():
     assert len(SOURCE.splitlines()) <= 250
     imported = {
@@ -154,6 +164,4 @@ def test_it_is_a_page_on_torch_and_transformers_alone():
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
-    import sys
-
     assert imported - set(sys.stdlib_module_names) == {"torch", "transformers"}
