@@ -11,6 +11,9 @@ from soliton.config.overrides import apply_override
 from soliton.config.problems import Problem
 from soliton.errors import ConfigError
 from soliton.evals.evaluation import Evaluation
+from soliton.runtime.phases import RunPhases
+from soliton.runtime.run_folder import RunFolder
+from soliton.types import Trajectory
 
 DEFAULTS = {"runtime": "inline", "stages": ["eval"], "method": {"eps_low": 0.2, "eps_high": 0.28}}
 """What a model folder without a recipe is evaluated with; the band is not used."""
@@ -73,6 +76,14 @@ def _config(recipe: Path | None, overrides: list[str]) -> RunConfig:
     return parse_config(data, source="the command line")
 
 
+def phase_of(target: Target) -> int:
+    """The phase that a policy is evaluated in: the one in which its run ended, for a trained policy; else the first."""
+    is_trained = target.model is not None and target.model.name == "final"
+    step = target.config.train.steps if is_trained else 0
+    run = RunFolder(target.model.parent if target.model is not None else Path())
+    return RunPhases(target.config.env.shifts, run.phases).at_step(step)
+
+
 def evaluate(target: Target, runs: int, on_done: Callable[[int, float], None]) -> list[tuple[int, Evaluation]]:
     """Roll out every held-out prompt once per run; returns (sampling seed, result) of each run.
 
@@ -95,20 +106,15 @@ def evaluate(target: Target, runs: int, on_done: Callable[[int, float], None]) -
     setup = make_setup(target.config, target.model)
     model = initial_model(target.config, setup, target.model)
     settings = target.config.eval
-    prompts = setup.prompts.held_out(settings.num_prompts, settings.seed)
+    prompts, phase = setup.prompts.held_out(settings.num_prompts, settings.seed), phase_of(target)
     finished = 0
 
-    def count(reward: float) -> None:
+    def count(trajectory: Trajectory) -> None:
         nonlocal finished
         finished += 1
-        on_done(finished, reward)
+        on_done(finished, trajectory.total_reward)
 
-    return [
-        (
-            settings.seed + run,
-            evaluation_of(
-                collect(setup, model, prompts, seed=settings.seed + run, on_done=lambda t: count(t.total_reward))
-            ),
-        )
-        for run in range(runs)
-    ]
+    def once(seed: int) -> Evaluation:
+        return evaluation_of(collect(setup, model, prompts, seed=seed, phase=phase, on_done=count))
+
+    return [(settings.seed + run, once(settings.seed + run)) for run in range(runs)]

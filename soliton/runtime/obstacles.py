@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def not_supported(config: RunConfig) -> list[str]:
 
 def missing_here(config: RunConfig, *, resumed: bool) -> list[str]:
     """Files that are absent or do not fit, a run folder that is taken, modules that cannot be found."""
-    found = [*_run_folder(config, resumed), *_initial_run(config)]
+    found = [*_run_folder(config, resumed), *_initial_run(config), *_judge_key(config)]
     for key, name, prompts in _environments(config):
         found += [*_environment(key, name), *_prompts_file(key, prompts)]
     folder = initial_folder(config)
@@ -149,6 +150,13 @@ def _environment(key: str, name: str) -> list[str]:
             f"{module.replace('.', '/')}.py lies, or put that folder on PYTHONPATH"
         ]
     return []
+
+
+def _judge_key(config: RunConfig) -> list[str]:
+    name = config.env.judge.api_key_env
+    if name is None or os.environ.get(name):
+        return []
+    return [f"env.judge.api_key_env: there is no environment variable {name!r}; export it, or drop the key"]
 
 
 def _built_in(key: str, name: str) -> list[str]:

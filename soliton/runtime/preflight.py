@@ -17,7 +17,7 @@ from soliton.types import Prompt
 
 
 def check_task(setup: Setup) -> list[str]:
-    """Open one episode of the first prompt of each environment, and count the held-out prompts.
+    """Open an episode of each environment's first prompt in every phase, and count the held-out prompts.
 
     Returns:
         What looks wrong and may still be meant.
@@ -32,9 +32,31 @@ def check_task(setup: Setup) -> list[str]:
             setup.prompts.held_out(config.eval.num_prompts, config.eval.seed)
         except ValueError as error:
             raise ConfigError(f"eval.num_prompts: got {config.eval.num_prompts}; {error}") from error
-    return [
-        warning for name, prompt in _first_prompts(setup).items() for warning in _check_opening(setup, name, prompt)
+    _check_surroundings(setup)
+    warnings = [
+        warning
+        for name, prompt in _first_prompts(setup).items()
+        for phase in range(1, setup.task.phases + 1)
+        for warning in _check_opening(setup, name, prompt, phase)
     ]
+    return list(dict.fromkeys(warnings))
+
+
+def _check_surroundings(setup: Setup) -> None:
+    """Whether the task has as many phases, and asks a judge, as the recipe says."""
+    env, phases = setup.config.env, setup.task.phases
+    name = ", ".join(part.name for part in env.mix) or env.name
+    if len(env.shifts) >= phases:
+        has = f"has {phases} phases, so it shifts {phases - 1} times at most" if phases > 1 else "has no phases"
+        raise ConfigError(
+            f"env.shifts: got {list(env.shifts)}, but {name!r} {has}; drop steps (a class of your own says how "
+            "many phases it has: phases = 3)"
+        )
+    if env.judge.kind != "rules" and not setup.task.judged:
+        raise ConfigError(
+            f"env.judge.kind: got {env.judge.kind!r}, but {name!r} asks no judge; drop the key (a class of your "
+            "own that asks self.surroundings.judge says so: judged = True)"
+        )
 
 
 def _first_prompts(setup: Setup) -> dict[str, Prompt]:
@@ -48,9 +70,9 @@ def _first_prompts(setup: Setup) -> dict[str, Prompt]:
     return found
 
 
-def _check_opening(setup: Setup, name: str, prompt: Prompt) -> list[str]:
+def _check_opening(setup: Setup, name: str, prompt: Prompt, phase: int) -> list[str]:
     limits = setup.config.limits
-    opening = _open(setup, name, prompt)
+    opening = _open(setup, name, prompt, phase)
     try:
         messages = checked_messages(opening, limits.max_observation_chars).messages
         rendered = setup.renderer.first(messages)
@@ -71,9 +93,9 @@ def _check_opening(setup: Setup, name: str, prompt: Prompt) -> list[str]:
     return []
 
 
-def _open(setup: Setup, name: str, prompt: Prompt) -> tuple[Message, ...]:
+def _open(setup: Setup, name: str, prompt: Prompt, phase: int) -> tuple[Message, ...]:
     clock = VirtualClock(0)
-    make = setup.environment_factory(LatencyConfig())
+    make = setup.environment_factory(LatencyConfig(), lambda _: phase)
 
     async def first_messages() -> tuple[Message, ...]:
         environment = make(clock, 0)

@@ -37,6 +37,12 @@ MISTAKES = [
         ["train.stpes=3"],
         ["train.stpes: unknown key (override 'train.stpes=3')", "'steps'"],
     ),
+    (
+        "a judge whose key is not there",
+        BAND + '[env]\nname = "style"\n[env.judge]\nkind = "llm"\nmodel = "judge"\napi_key_env = "NO_SUCH_KEY"',
+        [],
+        ["env.judge.api_key_env: there is no environment variable 'NO_SUCH_KEY'", "export it"],
+    ),
     ("a misspelt table of an override", BAND, ["trian.steps=3"], ["trian: unknown key", "did you mean 'train'?"]),
     ("a table as a value", "train = 3\n" + BAND, [], ["train: got 3; allowed is a table: write it as [train]"]),
     (

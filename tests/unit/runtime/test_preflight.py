@@ -27,6 +27,10 @@ class Long(Fine):
 class Strange(Fine):
     def opening(self): return "{n} \\u00e9t\\u00e9"
 
+class Moody(Fine):
+    phases = 2
+    def opening(self): return ["a task", 7][self.surroundings.phase - 1]
+
 class Promptless(Fine):
     @staticmethod
     def items(): return [{"secret": n} for n in range(80)]
@@ -38,11 +42,11 @@ def check(tmp_path, monkeypatch):
     (tmp_path / "preflight_tasks.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def check_class(name="", num_prompts=4, mix=()):
+    def check_class(name="", num_prompts=4, mix=(), **env):
         one = {"name": f"preflight_tasks:{name}"}
         config = parse_config(
             {
-                "env": {"mix": [{"name": part} for part in mix]} if mix else one,
+                "env": {**({"mix": [{"name": part} for part in mix]} if mix else one), **env},
                 "method": {"eps_low": 0.2, "eps_high": 0.28},
                 "learner": {"actor_lr": 1e-4, "critic_lr": 1e-3},
                 "eval": {"num_prompts": num_prompts},
@@ -70,6 +74,23 @@ def test_a_sound_task_passes_in_silence(check):
 def test_an_environment_that_cannot_open_an_episode_is_refused(check, name, message):
     with pytest.raises(ConfigError, match=message):
         check(name)
+
+
+def test_every_phase_is_opened(check):
+    with pytest.raises(ConfigError, match="Moody': reset returned"):
+        check("Moody")
+
+
+def test_more_shifts_than_phases_are_refused(check):
+    with pytest.raises(ConfigError, match=r"got \[1, 2\], but '.*Moody' has 2 phases, so it shifts 1 times at most"):
+        check("Moody", shifts=[1, 2])
+    with pytest.raises(ConfigError, match=r"'.*Fine' has no phases; .* \(a class of your own .* phases = 3\)"):
+        check("Fine", shifts=[1])
+
+
+def test_a_judge_that_nobody_asks_is_refused(check):
+    with pytest.raises(ConfigError, match=r"got 'llm', but '.*Fine' asks no judge; .* judged = True"):
+        check("Fine", judge={"kind": "llm", "model": "judge"})
 
 
 def test_too_few_held_out_prompts_are_refused_with_their_number(check):
