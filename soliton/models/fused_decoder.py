@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from soliton.models.fused import FusedAttention, is_fusible_attention
+from soliton.models.fused import FusedAttention, FusedMLP, is_fusible_attention, is_fusible_mlp
 from soliton.models.slot_attention import SlotBatch
 
 _LAYER_PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -30,13 +30,15 @@ class FusedDecoder:
     Of extension tokens the last layer computes keys and values only. Cosines and sines are rows of a table.
 
     Args:
-        model: its embedding, norms, MLPs and head are called as they are.
+        model: one that `is_plain_decoder`.
         rotations: the model's `rotation_table`.
     """
 
     def __init__(self, model: PreTrainedModel, rotations: Tensor) -> None:
         base: Any = model.base_model
-        self._embed, self._norm, self._head = base.embed_tokens, base.norm, model.get_submodule("lm_head")
+        # What a module's call does before its forward costs as much as a small operation.
+        self._embed, self._norm = base.embed_tokens.forward, base.norm.forward
+        self._head = model.get_submodule("lm_head").forward
         self._layers = [_FusedLayer(layer) for layer in base.layers]
         self._rotations = rotations
 
@@ -58,16 +60,27 @@ class _FusedLayer:
 
     def __init__(self, layer: nn.Module) -> None:
         self._attention = FusedAttention(layer.get_submodule("self_attn"))
-        self._attention_norm = layer.get_submodule("input_layernorm")
-        self._mlp_norm = layer.get_submodule("post_attention_layernorm")
-        self._mlp = layer.get_submodule("mlp")
+        self._attention_norm = layer.get_submodule("input_layernorm").forward
+        self._mlp_norm = layer.get_submodule("post_attention_layernorm").forward
+        mlp = layer.get_submodule("mlp")
+        self._mlp = FusedMLP(mlp) if is_fusible_mlp(mlp) else _OwnMLP(mlp)
 
     def __call__(self, hidden: Tensor, cos: Tensor, sin: Tensor, slot: SlotBatch, num_queries: int) -> Tensor:
         """Hidden states [N, H] of all tokens -> [num_queries, H] of the first `num_queries`."""
         attended = self._attention(self._attention_norm(hidden), cos, sin, slot, num_queries)
         attended += hidden[:num_queries]
-        out: Tensor = self._mlp(self._mlp_norm(attended)[None])[0]
-        return out.add_(attended)
+        return self._mlp(self._mlp_norm(attended)).add_(attended)
+
+
+class _OwnMLP:
+    """Any MLP, a mixture of experts for one, called as it is."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        out: Tensor = self._module(hidden[None])[0]
+        return out
 
 
 def rotation_table(model: PreTrainedModel, max_context: int) -> Tensor | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from transformers.models.qwen3 import modeling_qwen3
 
-from soliton.models.fused import FusedAttention, is_fusible_attention
+from soliton.models.fused import FusedAttention, FusedMLP, is_fusible_attention, is_fusible_mlp
 from soliton.models.load import new_causal_lm
 from soliton.models.slot_attention import SLOT_ATTENTION, slot_model
-from soliton.models.tiny import tiny_qwen3_config
+from soliton.models.tiny import tiny_qwen3_config, tiny_qwen3_moe_config
 
 
 class NormAfterRotation(modeling_qwen3.Qwen3Attention):
@@ -62,3 +62,24 @@ def test_attention_that_norms_after_the_rotation_is_not_fused():
 def test_attention_in_lower_precision_is_not_fused():
     own = slot_model(new_causal_lm(tiny_qwen3_config(20), 0).to(torch.bfloat16))
     assert not is_fusible_attention(own.model.layers[0].self_attn, own.model.rotary_emb)
+
+
+class UngatedMLP(modeling_qwen3.Qwen3MLP):
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) + self.up_proj(x))
+
+
+@torch.no_grad()
+def test_fused_mlp_equals_the_models_own_also_after_weights_changed_in_place():
+    mlp = new_causal_lm(tiny_qwen3_config(20), 0).model.layers[0].mlp
+    fused = FusedMLP(mlp)
+    x = torch.randn(5, 128, generator=torch.Generator().manual_seed(0))
+    for _ in range(2):
+        torch.testing.assert_close(fused(x), mlp(x), rtol=1e-5, atol=1e-6)
+        mlp.gate_proj.weight.copy_(mlp.up_proj.weight * 1.5)
+
+
+def test_only_a_gated_mlp_of_one_dense_block_is_fused():
+    dense, moe = (new_causal_lm(config(20), 0).model.layers for config in (tiny_qwen3_config, tiny_qwen3_moe_config))
+    dense[1].mlp.__class__ = UngatedMLP
+    assert [is_fusible_mlp(layer.mlp) for layer in (*dense, moe[0])] == [True, False, False]
