@@ -76,10 +76,51 @@ def test_only_the_gradient_that_is_wanted_is_computed():
     assert hidden.grad is not None
 
 
-def test_entropy_carries_no_gradient():
+def test_entropy_carries_no_gradient_unless_asked_for():
     logprob, entropy = token_logprobs(*inputs())
     assert logprob.requires_grad
     assert not entropy.requires_grad
+    assert token_logprobs(*inputs(), entropy_gradient=True)[1].requires_grad
+
+
+def test_the_entropys_gradient_by_hand():
+    """Two words of logits (z, 0): H falls with the distance from z = 0 as -p (1 - p) z."""
+    hidden = torch.tensor([[math.log(3.0)]], requires_grad=True)
+    weight = torch.tensor([[1.0], [0.0]])
+    _, entropy = token_logprobs(hidden, weight, torch.tensor([0]), torch.ones(1), entropy_gradient=True)
+    (slope,) = torch.autograd.grad(entropy.sum(), hidden)
+    assert slope.item() == pytest.approx(-0.75 * 0.25 * math.log(3.0))
+
+
+@pytest.mark.parametrize("of_entropy", [0.0, 0.7])
+def test_gradients_of_both_equal_those_of_the_full_computation(three_tokens_at_a_time, of_entropy):
+    arguments = inputs()
+    factors = torch.randn(2, 11, generator=torch.Generator().manual_seed(1))
+
+    def gradients_of(outputs):
+        logprob, entropy = outputs
+        total = (logprob * factors[0]).sum() + of_entropy * (entropy * factors[1]).sum()
+        return torch.autograd.grad(total, arguments[:2])
+
+    ours = gradients_of(token_logprobs(*arguments, entropy_gradient=True))
+    for mine, full in zip(ours, gradients_of(full_computation(*arguments)), strict=True):
+        torch.testing.assert_close(mine, full, atol=1e-6, rtol=1e-5)
+
+
+def test_the_entropys_gradient_equals_finite_differences(three_tokens_at_a_time):
+    hidden, weight, labels, temperatures = inputs(num_tokens=5, dtype=torch.float64)
+
+    def entropies(h, w):
+        return token_logprobs(h, w, labels, temperatures, entropy_gradient=True)[1]
+
+    assert torch.autograd.gradcheck(entropies, (hidden, weight))
+
+
+def test_a_certain_token_has_an_entropy_gradient_of_zero_and_not_of_nan():
+    hidden = torch.tensor([[1000.0]], requires_grad=True)
+    weight = torch.tensor([[1.0], [-1.0], [0.0]])
+    _, entropy = token_logprobs(hidden, weight, torch.tensor([0]), torch.ones(1), entropy_gradient=True)
+    assert torch.autograd.grad(entropy.sum(), hidden)[0].item() == 0
 
 
 @settings(max_examples=1000, deadline=None)
