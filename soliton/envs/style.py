@@ -128,4 +128,4 @@ def _parse(prompt: Prompt) -> tuple[str, int, list[int]]:
             f"prompt {prompt.id} is not for the task style: content {content!r}; it needs 'topic' (a word), 'words' (a "
             "number) and 'order' (0, 1 and 2 in some order): use soliton.prompts.style"
         )
-    return topic, num_words, list(order)
+    return topic, num_words, [int(place) for place in order or ()]

@@ -25,7 +25,7 @@ from soliton.errors import ConfigError
 from soliton.prompts.calculator import CalculatorPrompts
 from soliton.prompts.items import DrawnPrompts, Item, ListedPrompts
 from soliton.prompts.stream import PromptStream
-from soliton.prompts.style import style_item
+from soliton.prompts.style import even_style_item, style_item
 from soliton.types import Prompt
 
 MakePrompts = Callable[..., PromptStream]
@@ -53,16 +53,16 @@ class Task:
     judged: bool = False
 
 
+def _style(item: Callable[[np.random.Generator], Item]) -> Task:
+    prompts = partial(DrawnPrompts, item)
+    return Task(StyleWriting, prompts, StyleWriting.demonstration, phases=StyleWriting.phases, judged=True)
+
+
 BUILT_IN = {
     "calculator": Task(Calculator, CalculatorPrompts, demonstration),
     "maze": Task(Maze, partial(DrawnPrompts, Maze.item), Maze.demonstration),
-    "style": Task(
-        StyleWriting,
-        partial(DrawnPrompts, style_item),
-        StyleWriting.demonstration,
-        phases=StyleWriting.phases,
-        judged=True,
-    ),
+    "style": _style(style_item),
+    "style_even": _style(even_style_item),
 }
 
 

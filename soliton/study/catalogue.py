@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from soliton.study.online import ONLINE, ONLINE_EVEN
 from soliton.study.paper_study import (
     ABLATIONS,
     BASELINES,
@@ -20,5 +21,9 @@ from soliton.study.study import Study
 __all__ = ["QUICK", "STUDIES"]
 
 STUDIES: Mapping[str, Study] = {
-    study.name: study for study in (SWEEP, MAIN, MAIN_LONG, ABLATIONS, STEPWISE, STEPWISE_LONG, BASELINES, STABILITY)
+    study.name: study
+    for study in (
+        *(SWEEP, MAIN, MAIN_LONG, ABLATIONS, STEPWISE, STEPWISE_LONG, BASELINES, STABILITY),
+        *(ONLINE, ONLINE_EVEN),
+    )
 }

@@ -67,6 +67,7 @@ def digest(run: PlannedRun, warm: Path | None, *, commit: str | None, machine: s
         cpu_s=[round(cumulated_cpu_s[chosen[-1]], 2) for chosen in bins],
         stage_cpu_s=_stage_costs(costs, warm),
         numbers=_numbers(batches),
+        held_out={name: points for name in run.study.extra_metrics if (points := _held_out(rows, name))},
     )
 
 
@@ -78,6 +79,12 @@ def _evaluations(rows: Sequence[Row], warm: Path | None) -> list[tuple[int, floa
     if before:
         found[0] = before["mean"]
     return [(step, round(found[step], 4)) for step in sorted(found)]
+
+
+def _held_out(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
+    """A metric at each evaluation during training that has it."""
+    found = [(int(row["step"]), row.get(name)) for row in rows if row["stage"] == "eval"]
+    return [(step, round(value, 4)) for step, value in found if value is not None]
 
 
 def _costs(folder: Path) -> dict[tuple[str, int], float]:

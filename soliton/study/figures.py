@@ -87,6 +87,8 @@ def points(run: RunResult, panel: Panel) -> Series:
     """(steps, values) of one run in a panel; steps without a value are left out."""
     if panel.metric == EVALUATIONS:
         steps, values = [step for step, _ in run.evaluations], [accuracy for _, accuracy in run.evaluations]
+    elif panel.metric in run.held_out:
+        steps, values = map(list, zip(*run.held_out[panel.metric], strict=True))
     else:
         curve = run.curves.get(panel.metric, [])
         known = [(step, value) for step, value in zip(run.curve_steps, curve, strict=False) if value is not None]

@@ -40,6 +40,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         cpu_s: seconds of one core up to each step of `curve_steps`: rollouts and learning, no evaluation.
         stage_cpu_s: seconds of one core by stage, those of the warm start included.
         numbers: whole-run numbers by name (`digest.NUMBERS`).
+        held_out: metric of an evaluation -> (step, value) of each; those that the study asks for besides pass@1.
     """
 
     schema: int
@@ -63,6 +64,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: list[float]
     stage_cpu_s: dict[str, float]
     numbers: dict[str, float | None]
+    held_out: dict[str, list[tuple[int, float]]] = {}
 
 
 def result_path(out: Path, study: str, arm: str, seed: int) -> Path:
