@@ -28,8 +28,9 @@ from soliton.learner.learner import Learner
 from soliton.learner.packing import pack_items
 from soliton.losses import dis_loss
 from soliton.models import Critic, new_causal_lm, tiny_qwen3_config
+from soliton.reasons import Status
 from soliton.store.store import BatchItem
-from soliton.types import AttemptId, Role, Status, Times, Trajectory
+from soliton.types import AttemptId, Role, Times, Trajectory
 
 VOCAB, TRAJECTORIES, GROUP, ROUNDS = 96, 64, 8, 9
 OPTIONS = MethodOptions(eps_low=0.8, eps_high=0.28)

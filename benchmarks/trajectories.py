@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from soliton.types import AttemptId, Role, Status, Times, Trajectory
+from soliton.reasons import Status
+from soliton.types import AttemptId, Role, Times, Trajectory
 
 TOKENS = 600
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from soliton.types import DropReason
+from soliton.reasons import DropReason
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from soliton.advantages.beta_tracker import BetaTracker
 from soliton.advantages.running_mean import RunningMean
-from soliton.types import AttemptId, Sampling, Status, Times, Trajectory
+from soliton.reasons import Status
+from soliton.types import AttemptId, Sampling, Times, Trajectory
 
 
 class RunningMeanTracker:

@@ -24,7 +24,8 @@ import numpy as np
 
 from soliton.envs.judge import Criterion, JudgeConfig, Verdict
 from soliton.errors import ConfigError, WorldError
-from soliton.types import Clock, DropReason, stable_seed
+from soliton.reasons import DropReason
+from soliton.types import Clock, stable_seed
 
 AGAIN = frozenset({408, 425, 429, *range(500, 600)})
 REFUSED = frozenset({401, 403, 404})

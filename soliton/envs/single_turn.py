@@ -23,7 +23,8 @@ import numpy as np
 from soliton.envs.base import BaseEnvironment
 from soliton.envs.environment import Message, StepResult
 from soliton.errors import ConfigError, WorldError
-from soliton.types import DropReason, Prompt
+from soliton.reasons import DropReason
+from soliton.types import Prompt
 
 RewardFunction = Callable[..., Any]
 

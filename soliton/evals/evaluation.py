@@ -9,7 +9,8 @@ from statistics import fmean
 import msgspec
 
 from soliton.evals.statistics import Estimate, paired_bootstrap, wilson
-from soliton.types import Status, Trajectory
+from soliton.reasons import Status
+from soliton.types import Trajectory
 
 SOLVED_REWARD = 1.0
 """A trajectory solves its prompt when its total reward reaches this."""

@@ -43,8 +43,9 @@ from soliton.learner.step_metrics import (
 )
 from soliton.learner.step_record import StepRecord, Watch
 from soliton.models import Critic
+from soliton.reasons import Status
 from soliton.store.store import BatchItem
-from soliton.types import AttemptId, Status, Trajectory
+from soliton.types import AttemptId, Trajectory
 from soliton.weights import weights_sha256
 
 

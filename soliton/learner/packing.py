@@ -17,8 +17,9 @@ from soliton.learner.alarms import Scene
 from soliton.learner.method import PackedBatch
 from soliton.learner.microbatches import MicroBatch, micro_batches, sorted_by_length, trained_length
 from soliton.learner.truncation import TERMINAL, Truncation
+from soliton.reasons import Status
 from soliton.store.store import BatchItem
-from soliton.types import Sampling, Status, Trajectory
+from soliton.types import Sampling, Trajectory
 
 
 @dataclass(frozen=True)

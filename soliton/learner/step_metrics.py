@@ -18,8 +18,9 @@ from soliton.learner.packing import Batch
 from soliton.losses import explained_variance
 from soliton.losses.band import split_by_band, sums
 from soliton.metrics import ENTROPY_BINS, STALENESS_BINS
+from soliton.reasons import Status
 from soliton.store.store import BatchItem
-from soliton.types import Status, Trajectory
+from soliton.types import Trajectory
 
 Metrics = dict[str, float]
 

@@ -18,7 +18,7 @@ from soliton.awaited import AwaitedReward
 from soliton.engines.engine import Completion, GenerateRequest
 from soliton.envs.environment import Message, StepResult
 from soliton.errors import WorldError
-from soliton.types import DropReason
+from soliton.reasons import DropReason
 
 _UNENCODABLE = re.compile("[\x00\ud800-\udfff]")
 _ROLES = ("system", "user", "tool")

@@ -22,13 +22,14 @@ import numpy as np
 
 from soliton.engines.engine import Completion, Engine, GenerateRequest
 from soliton.errors import RunError, WorldError
+from soliton.reasons import DropReason, Status, TruncationReason
 from soliton.rollout.checks import checked_completion
 from soliton.rollout.episode_environment import EpisodeEnvironment, Info, MakeEnvironment, OutOfTime
 from soliton.rollout.limits import Limits
 from soliton.rollout.renderer import Renderer
 from soliton.rollout.state import EpisodeState, Pending
 from soliton.rollout.world import GRACE_S, Late, Parked, World
-from soliton.types import Clock, DropReason, Lease, Prompt, Role, Sampling, Status, Times, Trajectory, TruncationReason
+from soliton.types import Clock, Lease, Prompt, Role, Sampling, Times, Trajectory
 
 __all__ = ["Episode", "EpisodeState", "MakeEnvironment", "Parked"]
 

@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 from soliton.envs.environment import Environment, Message
 from soliton.errors import RunError, WorldError
+from soliton.reasons import DropReason
 from soliton.rollout.checks import checked_messages, checked_step
 from soliton.rollout.episode_clock import EpisodeClock
 from soliton.rollout.limits import Limits
 from soliton.rollout.state import EpisodeState, Pending, Turn
 from soliton.rollout.world import Late, World, done_before, end
-from soliton.types import AttemptId, Clock, DropReason, Prompt
+from soliton.types import AttemptId, Clock, Prompt
 
 T = TypeVar("T")
 Info = dict[str, float]

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from soliton.errors import ConfigError, RunError, WorldError
-from soliton.types import Clock, DropReason
+from soliton.reasons import DropReason
+from soliton.types import Clock
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

@@ -13,10 +13,11 @@ from transformers import PreTrainedModel
 
 from soliton.envs.latency import LatencyConfig
 from soliton.errors import RunError
+from soliton.reasons import Status
 from soliton.rollout.episode import Episode
 from soliton.runtime.clock import RealClock, VirtualClock
 from soliton.runtime.setup import Setup
-from soliton.types import AttemptId, Clock, Lease, Prompt, Status, Trajectory
+from soliton.types import AttemptId, Clock, Lease, Prompt, Trajectory
 
 
 def collect(

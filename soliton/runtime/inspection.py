@@ -19,9 +19,10 @@ from tokenizers import Tokenizer
 
 from soliton.errors import ConfigError, RunError
 from soliton.learner.examples import Example, StepExamples, read_examples
+from soliton.reasons import DropReason, Status
 from soliton.runtime.run_folder import START_MODEL, RunFolder
 from soliton.store.history import StoredAttempt, Wanted, count_attempts, ledger_at_rest, stored_attempts
-from soliton.types import DropReason, Role, Status, Trajectory
+from soliton.types import Role, Trajectory
 
 FloatArray = NDArray[np.float32]
 ENDINGS = frozenset(Status)

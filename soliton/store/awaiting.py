@@ -9,9 +9,10 @@ from __future__ import annotations
 import abc
 
 from soliton.errors import RunError
+from soliton.reasons import DropReason
 from soliton.store.rewards import RewardAck, TooEarlyError, check_value, with_reward, without_reward
 from soliton.store.waiting import WaitingStore
-from soliton.types import AttemptId, DropReason, Trajectory
+from soliton.types import AttemptId, Trajectory
 
 
 class AwaitingStore(WaitingStore):

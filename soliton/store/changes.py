@@ -10,7 +10,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from soliton.types import AttemptId, DropReason, Lease, Publication, Trajectory
+from soliton.reasons import DropReason
+from soliton.types import AttemptId, Lease, Publication, Trajectory
 
 DrawState = Literal["open", "trained", "given_up"]
 

@@ -11,6 +11,7 @@ along the arrows, is counted once whatever is repeated, and no container has a l
 
 from __future__ import annotations
 
+from soliton.reasons import DropReason, Status
 from soliton.store.changes import (
     Accepted,
     Change,
@@ -26,7 +27,7 @@ from soliton.store.changes import (
 )
 from soliton.store.rewards import awaits_reward
 from soliton.store.store import CommitAck
-from soliton.types import AttemptId, DropReason, Lease, Ledger, Status, Trajectory
+from soliton.types import AttemptId, Lease, Ledger, Trajectory
 
 STORE_REASONS = frozenset(
     {

@@ -11,11 +11,12 @@ import sqlite3
 from pathlib import Path
 
 from soliton.errors import RunError
+from soliton.reasons import DropReason
 from soliton.store.codec import decode_trajectory
 from soliton.store.ledger import STORE_REASONS
 from soliton.store.payloads import PayloadReader, payload_hash
 from soliton.store.store import CommitAck
-from soliton.types import AttemptId, DropReason, Ledger, Publication, Trajectory
+from soliton.types import AttemptId, Ledger, Publication, Trajectory
 
 PAYLOAD = "payload_start, payload_bytes, payload_hash"
 """Columns that say where a payload is, and what."""

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from soliton.errors import RunError
-from soliton.types import DropReason, Status, Trajectory
+from soliton.reasons import DropReason, Status
+from soliton.types import Trajectory
 
 RewardAck = Literal["accepted", "repeated"]
 

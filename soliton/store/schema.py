@@ -8,7 +8,7 @@ carries a seal: a sum over its numbers that SQLite computes when it writes the r
 
 from __future__ import annotations
 
-from soliton.types import DropReason
+from soliton.reasons import DropReason
 
 SCHEMA_VERSION = 2
 APPLICATION_ID = 0x50_17_0A_01

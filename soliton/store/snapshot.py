@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from soliton.errors import RunError
+from soliton.reasons import DropReason
 from soliton.store.changes import Queued
 from soliton.store.codec import decode_record, encode_record
 from soliton.store.groups import Draw
 from soliton.store.ledger import AttemptBook, FinishedAttempts
 from soliton.store.staleness import LengthCounts
-from soliton.types import AttemptId, DropReason, Lease, Publication, Trajectory
+from soliton.types import AttemptId, Lease, Publication, Trajectory
 
 SCHEMA = 2
 

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from soliton.errors import RunError
+from soliton.reasons import DropReason
 from soliton.store.changes import (
     BatchFinished,
     Change,
@@ -28,7 +29,7 @@ from soliton.store.rewards import awaits_reward
 from soliton.store.staleness import HoldRule, LengthCounts
 from soliton.store.store import CommitAck
 from soliton.store.versions import VersionTable
-from soliton.types import AttemptId, DropReason, Lease, Publication, Trajectory
+from soliton.types import AttemptId, Lease, Publication, Trajectory
 
 
 class Work:

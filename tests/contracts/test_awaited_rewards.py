@@ -6,9 +6,10 @@ import pytest
 
 from soliton.awaited import AwaitedReward
 from soliton.errors import RunError
+from soliton.reasons import Status
 from soliton.store.config import StoreConfig
 from soliton.store.rewards import TooEarlyError, awaits_reward
-from soliton.types import AttemptId, Status
+from soliton.types import AttemptId
 from tests.contracts.test_store import IMPLEMENTATIONS, blocks, finish, start
 from tests.fakes.trajectories import publication, trajectory
 

@@ -9,13 +9,14 @@ from typing import Any, Protocol
 import pytest
 
 from soliton.errors import RunError
+from soliton.reasons import DropReason
 from soliton.runtime.clock import VirtualClock
 from soliton.store.config import StoreConfig
 from soliton.store.ledger import STORE_REASONS
 from soliton.store.limits import HubLimits
 from soliton.store.memory import MemoryStore
 from soliton.store.store import BatchItem, Store
-from soliton.types import AttemptId, Clock, DropReason, Lease, Publication
+from soliton.types import AttemptId, Clock, Lease, Publication
 from tests.fakes.hub import over_http
 from tests.fakes.sqlite import open_sqlite
 from tests.fakes.trajectories import failed, publication, trajectory

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from soliton.types import AttemptId, Publication, Role, Status, Times, Trajectory
+from soliton.reasons import Status
+from soliton.types import AttemptId, Publication, Role, Times, Trajectory
 
 NAN = float("nan")
 

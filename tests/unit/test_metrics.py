@@ -1,7 +1,7 @@
 import pytest
 
 from soliton.metrics import METRICS, alarms, describe
-from soliton.types import DropReason
+from soliton.reasons import DropReason
 
 
 def test_every_metric_has_a_name_of_two_parts_a_unit_a_meaning_and_a_healthy_range():

@@ -9,22 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from soliton.reasons import RETRIED_REASONS, DropReason, Status, TruncationReason
 from soliton.store.codec import decode_trajectory, encode_trajectory
-from soliton.types import (
-    NO_VERSION,
-    RETRIED_REASONS,
-    AttemptId,
-    DropReason,
-    Lease,
-    Ledger,
-    Role,
-    Sampling,
-    Status,
-    Times,
-    Trajectory,
-    TruncationReason,
-    stable_seed,
-)
+from soliton.types import NO_VERSION, AttemptId, Lease, Ledger, Role, Sampling, Times, Trajectory, stable_seed
 from tests.fakes.trajectories import NAN, failed, trajectory
 
 A, OBS, T = Role.ACTION, Role.OBSERVATION, Role.TEMPLATE

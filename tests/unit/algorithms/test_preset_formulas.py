@@ -18,7 +18,8 @@ from torch import Tensor
 from soliton.algorithms.build import PRESETS
 from soliton.algorithms.traits import TRAITS
 from soliton.learner.learner import Learner
-from soliton.types import AttemptId, Role, Sampling, Status, Times, Trajectory
+from soliton.reasons import Status
+from soliton.types import AttemptId, Role, Sampling, Times, Trajectory
 from tests.unit.learner.learner_toys import VOCAB, item, learner, method, micro_model, one_step
 
 GAMMA, CRITIC_LAMBDA, PRIOR = 0.95, 0.9, 0.3

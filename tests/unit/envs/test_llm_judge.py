@@ -8,8 +8,8 @@ import pytest
 from soliton.envs.judge import Criterion, JudgeConfig
 from soliton.envs.llm_judge import LlmJudge
 from soliton.errors import ConfigError, WorldError
+from soliton.reasons import DropReason
 from soliton.runtime.clock import VirtualClock
-from soliton.types import DropReason
 from tests.fakes.llm_server import Answer, llm_server, says
 
 KEY = "sk-the-secret-of-the-tests"

@@ -13,8 +13,9 @@ from soliton.learner.learner import Learner
 from soliton.learner.method import Method
 from soliton.models import new_causal_lm
 from soliton.models.critic import Critic
+from soliton.reasons import Status, TruncationReason
 from soliton.store.store import BatchItem
-from soliton.types import AttemptId, Role, Sampling, Status, Times, Trajectory, TruncationReason
+from soliton.types import AttemptId, Role, Sampling, Times, Trajectory
 
 VOCAB = 20
 

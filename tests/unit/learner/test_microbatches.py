@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from soliton.learner.microbatches import cut
 from soliton.learner.packing import pack, pack_items
 from soliton.models import outputs_before_tokens
-from soliton.types import DropReason, Sampling, Status, Trajectory
+from soliton.reasons import DropReason, Status
+from soliton.types import Sampling, Trajectory
 from tests.unit.learner.learner_toys import item, trajectory
 
 CPU = torch.device("cpu")

@@ -7,7 +7,8 @@ from soliton.learner.config import ValuePretrainingConfig
 from soliton.learner.packing import pack
 from soliton.learner.value_pretraining import monte_carlo_returns, pretrain_values, split_by_prompt
 from soliton.models import Critic
-from soliton.types import AttemptId, Status, Times, Trajectory
+from soliton.reasons import Status
+from soliton.types import AttemptId, Times, Trajectory
 from tests.unit.learner.learner_toys import learner, method, micro_model, moved, trajectory, weights
 
 

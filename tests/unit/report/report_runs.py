@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 
 from soliton.learner.examples import SCHEMA, StepArrays, StepExamples, examples_of
-from soliton.types import AttemptId, Status, Times, Trajectory
+from soliton.reasons import Status
+from soliton.types import AttemptId, Times, Trajectory
 
 EVIL = "</script><script>alert(1);window.broken=1</script><img src=x onerror='window.broken=1'>"
 

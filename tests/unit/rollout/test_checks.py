@@ -5,8 +5,8 @@ from soliton.awaited import AwaitedReward
 from soliton.engines.engine import Completion, GenerateRequest
 from soliton.envs.environment import Message, StepResult
 from soliton.errors import WorldError
+from soliton.reasons import DropReason
 from soliton.rollout.checks import checked_completion, checked_messages, checked_step, clean_text
-from soliton.types import DropReason
 
 REQUEST = GenerateRequest(session="d0s0a0", token_ids=(1, 2), action_start=2, max_new_tokens=4)
 

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from soliton.envs.environment import Message, StepResult
+from soliton.reasons import Status, TruncationReason
 from soliton.rollout.renderer import Renderer
-from soliton.types import NO_VERSION, Role, Status, TruncationReason
+from soliton.types import NO_VERSION, Role
 from tests.fakes.chat_tokenizers import CHATML, chat_tokenizer
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_environment import GO_ON, WON, ScriptedEnvironment

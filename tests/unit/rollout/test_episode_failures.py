@@ -8,7 +8,8 @@ import pytest
 from soliton.envs.environment import Message, StepResult
 from soliton.errors import ConfigError, RunError, WorldError
 from soliton.prompts.stream import make_prompt
-from soliton.types import DropReason, Role, Status, TruncationReason
+from soliton.reasons import DropReason, Status, TruncationReason
+from soliton.types import Role
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_environment import GO_ON, HANG, WON, ScriptedEnvironment
 from tests.fakes.scripted_policy import ScriptedPolicy

@@ -10,8 +10,9 @@ from soliton.envs.environment import Message, StepResult
 from soliton.envs.latency import LatencyConfig
 from soliton.errors import RunError
 from soliton.prompts.stream import make_prompt
+from soliton.reasons import DropReason, Status, TruncationReason
 from soliton.rollout.episode import EpisodeState, Parked
-from soliton.types import AttemptId, DropReason, Lease, Role, Status, Trajectory, TruncationReason
+from soliton.types import AttemptId, Lease, Role, Trajectory
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_environment import GO_ON, HANG, WON, ScriptedEnvironment
 from tests.fakes.scripted_policy import ScriptedPolicy, solve

@@ -8,11 +8,12 @@ from soliton.envs.calculator import Calculator
 from soliton.envs.latency import LatencyConfig
 from soliton.errors import RunError
 from soliton.prompts.calculator import CalculatorPrompts
+from soliton.reasons import Status
 from soliton.rollout.episode import EpisodeState
 from soliton.rollout.limits import Limits
 from soliton.rollout.worker import Worker
 from soliton.runtime.clock import VirtualClock
-from soliton.types import AttemptId, Lease, Sampling, Status, Trajectory
+from soliton.types import AttemptId, Lease, Sampling, Trajectory
 from tests.fakes.manual_clock import ManualClock
 from tests.fakes.scripted_environment import HANG, ScriptedEnvironment
 from tests.fakes.scripted_policy import ScriptedPolicy, solve

@@ -4,8 +4,8 @@ import logging
 import pytest
 
 from soliton.errors import ConfigError, RunError, WorldError
+from soliton.reasons import DropReason
 from soliton.rollout.world import GRACE_S, Late, Parked, World
-from soliton.types import DropReason
 from tests.fakes.manual_clock import ManualClock
 
 ENV = DropReason.ENV_ERROR

@@ -9,9 +9,9 @@ from soliton.engines.local import LocalEngine
 from soliton.envs import BaseEnvironment
 from soliton.errors import ConfigError, RunError
 from soliton.models.load import load_causal_lm
+from soliton.reasons import Status
 from soliton.runtime.collect import collect
 from soliton.runtime.setup import Setup, initial_critic_folder, initial_model_folder, make_setup
-from soliton.types import Status
 from tests.invariants.calculator_runs import WARM_START, small_run
 
 

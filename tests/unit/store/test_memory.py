@@ -9,10 +9,11 @@ import pytest
 
 import soliton.store
 from soliton.errors import ConfigError, RunError
+from soliton.reasons import DropReason
 from soliton.runtime.clock import VirtualClock
 from soliton.store.config import StoreConfig
 from soliton.store.memory import MemoryStore
-from soliton.types import AttemptId, DropReason
+from soliton.types import AttemptId
 from tests.fakes.trajectories import failed, publication, trajectory
 
 CONFIG = StoreConfig(batch_size=2, max_staleness=1)
