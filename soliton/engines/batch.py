@@ -123,8 +123,7 @@ def _decode_groups(part: _Part, positions: Int64Array) -> list[DecodeGroup]:
     for shelf, first, end in part.shelves:
         slots = part.slots[first:end]
         mask = part.pool.masks(np.repeat(positions[first:end], kv_heads)[:, None])
-        kv = shelf.kv.flatten(2, 3)[..., : mask.shape[-1], :]
-        select = None
+        kv, select = shelf.heads[..., : mask.shape[-1], :], None
         if slots[-1] + 1 == len(slots):
             kv = kv[:, :, : len(mask)]
         else:

@@ -34,7 +34,8 @@ from soliton.engines.slots import SlotPool
 from soliton.errors import ConfigError, WorldError
 from soliton.models.slot_attention import slot_model
 from soliton.models.slot_forward import slot_forward
-from soliton.types import Clock, DropReason
+from soliton.reasons import DropReason
+from soliton.types import Clock
 from soliton.weights import load_published
 
 
@@ -192,8 +193,8 @@ class LocalEngine:
         self._admit()
         if not self._running:
             return False
-        tick = build_tick(self._running, self._pool, self._prefill_budget, self._group)
         with torch.inference_mode():
+            tick = build_tick(self._running, self._pool, self._prefill_budget, self._group)
             logits = self._forward(tick.input_ids, tick.position_ids, tick.sampling_rows, tick.slot)
             self.ticks += 1
             if tick.sampling:

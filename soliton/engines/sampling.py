@@ -68,33 +68,29 @@ def draw(logits: Tensor, rows: SamplingRows) -> Draws:
     Rows with a non-finite logit are not drawn and say so in `finite`.
     """
     logits = logits.float()
-    highest, lowest = logits.amax(-1, keepdim=True), logits.amin(-1)
-    # 0 * inf is NaN, which equals nothing, and both extremes are NaN where any logit is.
-    finite = highest[:, 0] * 0 == lowest * 0
+    finite = (logits * 0).sum(-1) == 0  # infinity times 0 is NaN, and NaN equals nothing
     greedy = rows.temperature == 0
-    # Shifted first: a tiny temperature then gives -inf (probability 0), never inf or NaN.
-    scaled = logits - highest
+    scaled = logits
     if (rows.temperature != 1).any():
         divisor = np.where(greedy, np.float32(1), rows.temperature)
-        scaled /= torch.from_numpy(divisor).to(logits.device)[:, None]
+        # Shifted first: a tiny temperature then gives -inf (probability 0), never inf or NaN.
+        scaled = (logits - logits.amax(-1, keepdim=True)) / torch.from_numpy(divisor).to(logits.device)[:, None]
     restricted = np.flatnonzero((rows.top_k > 0) | (rows.top_p < 1))
     if len(restricted):
         index = torch.from_numpy(restricted).to(logits.device)
         top_k = torch.from_numpy(rows.top_k[restricted]).to(logits.device)
         top_p = torch.from_numpy(rows.top_p[restricted]).to(logits.device)
-        scaled[index] = _restrict(scaled[index], top_k, top_p)
+        scaled = scaled.index_copy(0, index, _restrict(scaled[index], top_k, top_p))
     logprobs = torch.log_softmax(scaled, -1)
     # Below 1 - 2**-52 the product with the total mass cannot round up to the total.
     uniform = torch.from_numpy(np.minimum(rows.uniform, 1 - 2.0**-52)).to(logits.device)
     tokens = _inverse_cdf(logprobs.exp(), uniform)
+    chosen = logprobs.gather(1, tokens[:, None])[:, 0].clamp_(max=0.0)
     if greedy.any():
-        tokens = torch.where(torch.from_numpy(greedy).to(logits.device), logits.argmax(-1), tokens)
-    chosen = logprobs.gather(1, tokens[:, None])[:, 0].clamp_(max=0.0).tolist()
-    return Draws(
-        token_ids=tokens.tolist(),
-        logprobs=[0.0 if g else value for value, g in zip(chosen, greedy.tolist(), strict=True)],
-        finite=finite.tolist(),
-    )
+        is_greedy = torch.from_numpy(greedy).to(logits.device)
+        tokens = torch.where(is_greedy, logits.argmax(-1), tokens)
+        chosen.masked_fill_(is_greedy, 0.0)
+    return Draws(token_ids=tokens.tolist(), logprobs=chosen.tolist(), finite=finite.tolist())
 
 
 def _restrict(scaled: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:

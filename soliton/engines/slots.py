@@ -32,8 +32,15 @@ class Shelf:
         self.num_slots = 0
         self.first_row = 0
         self.occupants: list[Session] = []
-        self.kv = torch.empty(0)
-        """[2, layers, slots, kv heads, capacity, head dim], a view of the pool's storage."""
+        self.lay_out(torch.empty((2, 0, 0, 0, capacity, 0)))
+
+    def lay_out(self, kv: Tensor) -> None:
+        """Take `kv` [2, layers, slots, kv heads, capacity, head dim], a view of the pool's storage, as the slots."""
+        self.kv = kv
+        self.heads = kv.flatten(2, 3)
+        """[2, layers, slots * kv heads, capacity, head dim], the same."""
+        self.by_slot = kv.movedim(2, 0)
+        """[slots, 2, layers, kv heads, capacity, head dim], the same."""
 
 
 class SlotPool:
@@ -123,26 +130,25 @@ class SlotPool:
         session.shelf, session.slot, session.capacity = index, len(shelf.occupants), shelf.capacity
         shelf.occupants.append(session)
         if kv is not None:
-            shelf.kv[:, :, session.slot, :, : session.num_cached] = kv
+            shelf.by_slot[session.slot][..., : session.num_cached, :] = kv
 
     def _copy(self, session: Session) -> Tensor:
         assert session.shelf is not None
-        return self.shelves[session.shelf].kv[:, :, session.slot, :, : session.num_cached].clone()
+        return self.shelves[session.shelf].by_slot[session.slot][..., : session.num_cached, :].clone()
 
     def _leave(self, session: Session) -> None:
         """Take the session off its shelf; the last slot fills the gap."""
         assert session.shelf is not None
         shelf, slot = self.shelves[session.shelf], session.slot
         last = shelf.occupants.pop()
-        # Beyond `num_cached` a slot is zero already.
-        used = max(session.num_cached, last.num_cached)
         if last is not session:
             shelf.occupants[slot] = last
-            shelf.kv[:, :, slot, :, :used] = shelf.kv[:, :, last.slot, :, :used]
-        shelf.kv[:, :, last.slot, :, :used].zero_()
+            shelf.by_slot[slot].copy_(shelf.by_slot[last.slot])
+        shelf.by_slot[last.slot].zero_()
         last.slot = slot
         session.shelf = None
 
+    @torch.inference_mode(mode=False)  # a storage made inside a tick must be writable between ticks as well
     def _grow(self, grown: Shelf) -> None:
         """Double the slots of one shelf and lay all shelves out anew."""
         grown.num_slots = min(max(_FIRST_SLOTS, 2 * grown.num_slots), self.num_slots)
@@ -154,9 +160,8 @@ class SlotPool:
             shelf.first_row = first_row
             rows = shelf.num_slots * self.kv_heads * shelf.capacity
             old, num_held = shelf.kv, len(shelf.occupants)
-            shelf.kv = self._storage[:, :, first_row : first_row + rows].view(
-                two, layers, shelf.num_slots, self.kv_heads, shelf.capacity, dim
-            )
+            shape = (two, layers, shelf.num_slots, self.kv_heads, shelf.capacity, dim)
+            shelf.lay_out(self._storage[:, :, first_row : first_row + rows].view(shape))
             if num_held:
                 shelf.kv[:, :, :num_held] = old[:, :, :num_held]
             first_row += rows
