@@ -81,9 +81,8 @@ class Work:
             self.draws[draw.number] = draw
             for attempt in draw.in_flight:
                 sample = draw.samples[attempt.sample]
-                if (
-                    not sample.waiting and attempt not in self.book.awaiting
-                ):  # no try is left: nothing of it would ever settle
+                # No try is left: nothing of it would ever settle.
+                if not sample.waiting and attempt not in self.book.awaiting:
                     sample.in_flight.remove(attempt.attempt)
                     self.book.supersede(attempt)
         self.index()
