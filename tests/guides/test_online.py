@@ -1,6 +1,7 @@
 """docs/guides/online.md: its task runs and shifts, its tables are what the code does."""
 
 import asyncio
+import importlib
 import json
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def test_the_task_of_ones_own_runs_and_shifts(folder: Path):
 
 
 def test_the_same_task_waits_for_a_judge_outside(folder: Path):
-    import support
+    support = importlib.import_module("support")  # the page's own file
 
     async def play():
         environment = support.Support()

@@ -134,6 +134,6 @@ def test_the_number_of_seeds_can_be_cut():
     assert [study.seeds for study in chosen(studies, "all", 1)] == [(0,), (0,)]
     assert chosen(studies, "small", None) == [STUDY]
     with pytest.raises(ConfigError, match="there are 'small', 'other' and 'all'"):
-        chosen(studies, "mian", None)
+        chosen(studies, "minor", None)
     with pytest.raises(ConfigError, match="--seeds: got 0"):
         chosen(studies, "small", 0)
