@@ -60,7 +60,8 @@ class EnvTable(Table):
     """The task, or several."""
 
     name: str = Field(default="calculator", pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?$")
-    """Built-in environment (`calculator`, `maze`, `style`), or your own: `module:Class` or `module:reward_function`."""
+    """Built-in environment (`calculator`, `maze`, `mixed_maze`, `style`), or your own: `module:Class` or
+    `module:reward_function`."""
     prompts: str | None = None
     """JSONL file of prompts for a reward function: rows with a "prompt" and the columns that it reads."""
     num_prompts: int | None = Field(default=None, ge=1)

@@ -36,14 +36,9 @@ class Maze(BaseEnvironment):
     def item(rng: np.random.Generator) -> dict[str, Any]:
         """A maze whose exit can be reached: rows of '.' and '#', start and exit as [x, y]."""
         while True:
-            size = int(rng.integers(4, 8))
-            rows = ["".join("#" if rng.random() < WALL_SHARE else "." for _ in range(size)) for _ in range(size)]
-            cells = [(x, y) for y in range(size) for x in range(size) if rows[y][x] == "."]
-            if len(cells) < 2:
-                continue
-            start, goal = (cells[i] for i in rng.choice(len(cells), 2, replace=False).tolist())
-            if MIN_STEPS <= distances(rows, goal).get(start, 0) <= MAX_STEPS:
-                return {"rows": rows, "start": list(start), "exit": list(goal)}
+            found = draw_maze(rng, int(rng.integers(4, 8)), WALL_SHARE, MIN_STEPS, MAX_STEPS)
+            if found is not None:
+                return found
 
     def opening(self) -> str:
         """The view from the start."""
@@ -83,6 +78,20 @@ class Maze(BaseEnvironment):
         if cell == self._exit:
             return "!"
         return "." if cell in self._distances else "#"
+
+
+def draw_maze(
+    rng: np.random.Generator, size: int, wall_share: float, shortest: int, longest: int
+) -> dict[str, Any] | None:
+    """An item with a shortest way of `shortest` to `longest` steps; None if what was drawn has none."""
+    rows = ["".join("#" if rng.random() < wall_share else "." for _ in range(size)) for _ in range(size)]
+    cells = [(x, y) for y in range(size) for x in range(size) if rows[y][x] == "."]
+    if len(cells) < 2:
+        return None
+    start, goal = (cells[i] for i in rng.choice(len(cells), 2, replace=False).tolist())
+    if not shortest <= distances(rows, goal).get(start, 0) <= longest:
+        return None
+    return {"rows": rows, "start": list(start), "exit": list(goal)}
 
 
 def distances(rows: list[str], goal: Cell) -> dict[Cell, int]:

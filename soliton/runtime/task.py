@@ -19,6 +19,7 @@ from soliton.envs.base import BaseEnvironment
 from soliton.envs.calculator import Calculator, demonstration
 from soliton.envs.environment import Environment, Message
 from soliton.envs.maze import Maze
+from soliton.envs.mixed_maze import MixedMaze
 from soliton.envs.single_turn import SingleTurn
 from soliton.envs.style import StyleWriting
 from soliton.errors import ConfigError
@@ -61,6 +62,7 @@ def _style(item: Callable[[np.random.Generator], Item]) -> Task:
 BUILT_IN = {
     "calculator": Task(Calculator, CalculatorPrompts, demonstration),
     "maze": Task(Maze, partial(DrawnPrompts, Maze.item), Maze.demonstration),
+    "mixed_maze": Task(MixedMaze, partial(DrawnPrompts, MixedMaze.item), MixedMaze.demonstration),
     "style": _style(style_item),
     "style_even": _style(even_style_item),
 }

@@ -10,20 +10,21 @@ from soliton.study.paper_study import (
     BASELINES,
     MAIN,
     MAIN_LONG,
+    ONE_RATE,
     STABILITY,
     STEPWISE,
     STEPWISE_LONG,
-    SWEEP,
 )
 from soliton.study.quick import QUICK
 from soliton.study.study import Study
+from soliton.study.sweep import SWEEP
 
 __all__ = ["QUICK", "STUDIES"]
 
 STUDIES: Mapping[str, Study] = {
     study.name: study
     for study in (
-        *(SWEEP, MAIN, MAIN_LONG, ABLATIONS, STEPWISE, STEPWISE_LONG, BASELINES, STABILITY),
+        *(SWEEP, MAIN, ONE_RATE, MAIN_LONG, ABLATIONS, STEPWISE, STEPWISE_LONG, BASELINES, STABILITY),
         *(ONLINE, ONLINE_EVEN),
     )
 }

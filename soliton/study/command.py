@@ -12,6 +12,7 @@ from soliton.study.page import results_of, write_page
 from soliton.study.progress import StudyView
 from soliton.study.schedule import planned_runs
 from soliton.study.study import Study
+from soliton.study.sweep import SWEEP, families_of, part_of_the_sweep
 
 
 def run_studies(
@@ -35,17 +36,28 @@ def run_studies(
     """
     failures: list[str] = []
     if not only_page:
-        plan = [run for study in wanted for run in planned_runs(study, catalogue, out=out, runs=runs)]
-        execution = Execution(plan, jobs, view, program)
         try:
-            execution.run()
+            for part in _in_order(wanted, catalogue):
+                plan = [run for study in part for run in planned_runs(study, catalogue, out=out, runs=runs)]
+                execution = Execution(plan, jobs, view, program)
+                execution.run()
+                failures += execution.failures
+                if failures and part is not wanted:
+                    break
         finally:
             view.close()
-        failures = execution.failures
     seeds = {study.name: study.seeds for study in wanted}
     shown = [_with_seeds(study, seeds) for study in catalogue.values()]
     write_page(shown, catalogue, out=out, runs=runs, command=wanted[0].name if len(wanted) == 1 else "all")
     return failures, "\n".join(_said(results_of(study, catalogue, out=out, runs=runs)) for study in wanted)
+
+
+def _in_order(wanted: Sequence[Study], catalogue: Mapping[str, Study]) -> list[Sequence[Study]]:
+    """The part of the sweep that the studies need, then the studies."""
+    borrowed = [catalogue[arm.of] for study in wanted for arm in study.arms if arm.of]
+    families = families_of([*wanted, *borrowed])
+    sweep = [part_of_the_sweep(catalogue[SWEEP.name], families)] if families else []
+    return [sweep, wanted] if sweep else [wanted]
 
 
 def _with_seeds(study: Study, seeds: Mapping[str, tuple[int, ...]]) -> Study:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from soliton.report.folder import read_summary
 from soliton.study.digest import digest
+from soliton.study.one_run import STOPPED
 from soliton.study.origin import commit_of_the_code, machine
 from soliton.study.progress import StudyView
 from soliton.study.result import write_result
@@ -28,7 +29,7 @@ from soliton.study.schedule import PlannedRun, WarmRun
 
 PROGRAM = (sys.executable, "-m", "soliton.study.one_run")
 """What makes a run, given its folder, its recipe and overrides."""
-ENDED = (0, 1)
+ENDED = (0, STOPPED)
 """Exit codes of a run that ended by itself."""
 ERROR_LINES = 6
 """Lines of a dead process's last words that are repeated."""

@@ -86,15 +86,15 @@ def styles(study: Study) -> list[tuple[str, str, str]]:
 def points(run: RunResult, panel: Panel) -> Series:
     """(steps, values) of one run in a panel; steps without a value are left out."""
     if panel.metric == EVALUATIONS:
-        steps, values = [step for step, _ in run.evaluations], [accuracy for _, accuracy in run.evaluations]
+        known = list(run.evaluations)
     elif panel.metric in run.held_out:
-        steps, values = map(list, zip(*run.held_out[panel.metric], strict=True))
+        known = run.held_out[panel.metric]
     else:
         curve = run.curves.get(panel.metric, [])
         known = [(step, value) for step, value in zip(run.curve_steps, curve, strict=False) if value is not None]
-        steps, values = [step for step, _ in known], [value for _, value in known]
-    array = np.asarray(values, dtype=np.float64)
-    return np.asarray(steps, dtype=np.float64), 1.0 - array if panel.complement else array
+    steps = np.asarray([step for step, _ in known], dtype=np.float64)
+    values = np.asarray([value for _, value in known], dtype=np.float64)
+    return steps, 1.0 - values if panel.complement else values
 
 
 def _draw_arm(ax: Any, series: Sequence[Series], name: str, colour: str, style: str) -> None:

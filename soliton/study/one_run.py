@@ -3,7 +3,8 @@
 Runs a recipe as `soliton train` does, goes on if the folder holds an interrupted run, and says on standard output what
 it is doing (JSON lines). Beside the run's own files it leaves `cpu.jsonl`: what each step cost in seconds of one core.
 
-Exit codes: 0 finished, 1 the run stopped itself and its summary says why, 2 a mistake in recipe or study.
+Exit codes: 0 finished, 3 the run stopped itself and its summary says why, 2 a mistake in recipe or study, as a shell
+has it after a signal, and 1 (Python's own) after any other exception.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from soliton.errors import ConfigError, RunError
+from soliton.errors import ConfigError, Interrupted, RunError
 from soliton.runtime.clock import cpu_s
 from soliton.runtime.run import run_recipe
 
+STOPPED = 3
+"""Exit code of a run that stopped itself; not 1, which is that of an exception nobody caught."""
 COSTS = "cpu.jsonl"
 """Name of the file below the run folder."""
 
@@ -90,7 +93,9 @@ def main(arguments: Sequence[str]) -> int:
         )
     except (ConfigError, RunError) as error:
         sys.stderr.write(f"{error}\n")
-        return 2 if isinstance(error, ConfigError) else 1
+        return 2 if isinstance(error, ConfigError) else STOPPED
+    except Interrupted as stop:
+        return stop.exit_code
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from soliton.study.outcomes import Quantity, StudyResults
 from soliton.study.page import table
-from soliton.study.paper_study import SEEDS, arm
+from soliton.study.paper_study import SEEDS
 from soliton.study.recovery import (
     Phase,
     is_recovered,
@@ -42,12 +42,12 @@ SAO, RUNNING_MEAN = "sao-lambda-1", "running-mean"
 GLOBAL = 'method.baseline_scope="global"'
 
 ARMS = (
-    arm("sao", "dis", "algorithm=sao", says="(length-adaptive lambda)"),
-    arm(SAO, "dis", "algorithm=sao", "method.policy_lambda=1.0"),
-    arm(RUNNING_MEAN, "dis", "algorithm=running-mean", GLOBAL, says="(of 128 rewards)"),
-    arm("running-mean-16", "dis", "algorithm=running-mean", GLOBAL, "method.baseline_window=16", says="(of 16)"),
-    arm("grpo-dis", "dis", "algorithm=grpo-dis"),
-    arm("reinforce", "no-ratio", "algorithm=reinforce"),
+    Arm("sao", ("algorithm=sao",), says="(length-adaptive lambda)"),
+    Arm(SAO, ("algorithm=sao", "method.policy_lambda=1.0")),
+    Arm(RUNNING_MEAN, ("algorithm=running-mean", GLOBAL), says="(of 128 rewards)"),
+    Arm("running-mean-16", ("algorithm=running-mean", GLOBAL, "method.baseline_window=16"), says="(of 16)"),
+    Arm("grpo-dis", ("algorithm=grpo-dis",)),
+    Arm("reinforce", ("algorithm=reinforce",)),
 )
 PANELS = (
     Panel("reward/mean", "Reward of the training batch", "mean reward", share=True),

@@ -22,7 +22,7 @@ from soliton.study.outcomes import (
 )
 from soliton.study.result import RunResult
 from soliton.study.rules import counted, shown
-from soliton.study.schedule import planned_runs
+from soliton.study.schedule import RateUnknownError, planned_runs
 from soliton.study.study import Arm, Study, Verdict
 
 Cell = Callable[[StudyResults, Arm], str]
@@ -71,11 +71,17 @@ def write_page(studies: Sequence[Study], catalogue: Mapping[str, Study], *, out:
 def results_of(study: Study, catalogue: Mapping[str, Study], *, out: Path, runs: Path) -> StudyResults:
     """Those results of a study that are there, borrowed ones included, under its own arms' names.
 
+    Before the sweep has been made, none are.
+
     Raises:
         ConfigError: one is damaged, or of other settings.
     """
     found: dict[str, dict[int, RunResult]] = {}
-    for run in planned_runs(study, catalogue, out=out, runs=runs):
+    try:
+        plan = planned_runs(study, catalogue, out=out, runs=runs)
+    except RateUnknownError:
+        plan = []
+    for run in plan:
         result = run.existing()
         if result is not None:
             found.setdefault(run.arm.name, {})[run.seed] = result

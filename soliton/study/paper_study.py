@@ -1,83 +1,36 @@
-"""The studies of the paper's claims, as data: what is compared, with which seeds, and what would count as reproduced.
-
-Learning rates are those that the study `sweep` chose, one per loss family; a test compares this table with its results.
-"""
+"""The studies of the paper's claims, as data: what is compared, with which seeds, what would count as reproduced."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from soliton.study.outcomes import accuracy_at_end, number, removed_share
 from soliton.study.rules import above, below, both, higher, keeps, loses, not_testable
-from soliton.study.study import Arm, Claim, Study
+from soliton.study.study import Arm, Claim, Start, Study
 
 CALCULATOR, MAZE = "study.toml", "study-maze.toml"
 SEEDS = (0, 1, 2, 3, 4)
 LOW_LAG = ("rollout.max_in_flight=48", 'env.latency={kind="none"}')
 """No delay, and no more episodes in flight than a batch holds."""
 
-RATES = (1e-4, 2e-4, 4e-4)
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "dis": ("sao", "algorithm=sao"),
-    "latest-clip": ("grpo", "algorithm=grpo"),
-    "behaviour-clip": ("spo", "algorithm=spo"),
-    "two-ratios": ("decoupled-ppo", "algorithm=decoupled-ppo"),
-    "band-of-two": ("icepop", "algorithm=icepop"),
-    "sequence": ("gspo", "algorithm=gspo"),
-    "no-ratio": ("reinforce", "algorithm=reinforce"),
-    "vtrace": ("vtrace", "algorithm=vtrace"),
-}
-"""Loss family -> its representative in the sweep, and what that is."""
-CHOSEN_RATES: dict[str, float] = dict.fromkeys(FAMILIES, 1e-4)
-"""Loss family -> learning rate of the actor, from the sweep."""
-
-
-def rate(family: str) -> str:
-    """The override that sets the chosen learning rate of a loss family."""
-    return f"learner.actor_lr={CHOSEN_RATES[family]}"
-
 
 def arm(name: str, family: str, *overrides: str, says: str = "", starts_with_critic: bool = True) -> Arm:
-    """An arm of the preset that its overrides name, with the learning rate of its loss family."""
-    start = "policy and critic" if starts_with_critic else "policy"
-    return Arm(name, (*overrides, rate(family)), says=says, start=start)  # type: ignore[arg-type]
+    """An arm with the learning rate of a loss family."""
+    start: Start = "policy and critic" if starts_with_critic else "policy"
+    return Arm(name, overrides, says=says, start=start, family=family)
 
 
-def _main_arms() -> tuple[Arm, ...]:
-    arms = (
-        arm("sao", "dis", "algorithm=sao"),
-        arm("grpo", "latest-clip", "algorithm=grpo"),
-        arm("grpo-dis", "dis", "algorithm=grpo-dis"),
-        arm("vapo", "latest-clip", "algorithm=vapo"),
-    )
-    controls = (Arm(f"{each.name}-low-lag", (*each.overrides, *LOW_LAG), start=each.start) for each in arms)
+def with_controls(*arms: Arm) -> tuple[Arm, ...]:
+    """The arms, and each again with low lag."""
+    controls = (replace(each, name=f"{each.name}-low-lag", overrides=(*each.overrides, *LOW_LAG)) for each in arms)
     return (*arms, *controls)
 
 
-def _sweep_arms() -> tuple[Arm, ...]:
-    starts_with_policy = {"vtrace"}
-    return tuple(
-        Arm(
-            f"{name}-{value:g}",
-            (preset, f"learner.actor_lr={value}"),
-            start="policy" if name in starts_with_policy else "policy and critic",
-        )
-        for name, preset in FAMILIES.values()
-        for value in RATES
-    )
-
-
-SWEEP = Study(
-    name="sweep",
-    title="Learning rates",
-    question=(
-        "Which learning rate of the actor does each loss family get? One representative each, three values, one seed "
-        "that no other study uses, 40 steps under the lag of the other studies. The value with the best held-out "
-        "accuracy after 40 steps is taken, whatever the curve looks like."
-    ),
-    recipe=CALCULATOR,
-    arms=_sweep_arms(),
-    seeds=(100,),
-    reference="sao-0.0001",
-    overrides=("train.steps=40",),
+MAIN_ARMS = with_controls(
+    arm("sao", "dis", "algorithm=sao"),
+    arm("grpo", "latest-clip", "algorithm=grpo"),
+    arm("grpo-dis", "dis", "algorithm=grpo-dis"),
+    arm("vapo", "latest-clip", "algorithm=vapo"),
 )
 
 MAIN_CLAIMS = (
@@ -120,7 +73,7 @@ MAIN = Study(
         "with a control of low lag."
     ),
     recipe=CALCULATOR,
-    arms=_main_arms(),
+    arms=MAIN_ARMS,
     seeds=SEEDS,
     reference="sao",
     claims=(*MAIN_CLAIMS, SCORES),
@@ -133,7 +86,7 @@ MAIN_LONG = Study(
         "The same on mazes: 5 to 20 turns, prompts of different difficulty, so that a critic has something to know."
     ),
     recipe=MAZE,
-    arms=_main_arms(),
+    arms=MAIN_ARMS,
     seeds=SEEDS,
     reference="sao",
     claims=(
@@ -143,6 +96,24 @@ MAIN_LONG = Study(
             above("sao", number("mean critic/explained_var"), 0.3, "explained variance"),
         ),
     ),
+)
+
+ONE_RATE = Study(
+    name="one-rate",
+    title="One learning rate for all",
+    question=(
+        "The paper gives every method the same learning rate. What do GRPO and VAPO do under heavy lag with the one "
+        "that the sweep found best for DIS, instead of their own?"
+    ),
+    recipe=CALCULATOR,
+    arms=(
+        Arm("sao", of="main"),
+        Arm("grpo-dis", of="main"),
+        *with_controls(arm("grpo", "dis", "algorithm=grpo"), arm("vapo", "dis", "algorithm=vapo")),
+    ),
+    seeds=SEEDS,
+    reference="sao",
+    claims=MAIN_CLAIMS[:2],
 )
 
 ABLATIONS = Study(

@@ -83,6 +83,11 @@ class StudyProgress:
     running: dict[str, Running] = field(default_factory=dict)
     took_s: list[float] = field(default_factory=list)
 
+    def plan(self, runs: Sequence[str], jobs: int) -> None:
+        """Begin anew: these runs, so many at once."""
+        self.planned, self.jobs = tuple(runs), jobs
+        self.took_s.clear()
+
     def end(self, name: str) -> float:
         """A process has ended; returns how long it took."""
         seconds = self.now() - self.running.pop(name).begun_s
@@ -120,7 +125,7 @@ class PlainStudyView:
 
     def plan(self, runs: Sequence[str], jobs: int) -> None:
         """Say how much there is to do."""
-        self._progress.planned, self._progress.jobs = tuple(runs), jobs
+        self._progress.plan(runs, jobs)
         self._line(f"== {len(runs)} runs to make, {jobs} at once")
 
     def started(self, name: str) -> None:
@@ -160,7 +165,7 @@ class RichStudyView:
 
     def plan(self, runs: Sequence[str], jobs: int) -> None:
         """Draw the first frame."""
-        self._progress.planned, self._progress.jobs = tuple(runs), jobs
+        self._progress.plan(runs, jobs)
         self._live.start()
 
     def started(self, name: str) -> None:

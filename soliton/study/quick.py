@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from soliton.study.outcomes import StudyResults, lost, number, removed_share
-from soliton.study.paper_study import CALCULATOR, arm
+from soliton.study.paper_study import CALCULATOR
 from soliton.study.rules import LOSS, Judge, shown
-from soliton.study.study import Claim, Study, Verdict
+from soliton.study.study import Arm, Claim, Study, Verdict
 
 
 def _mean_is(name: str, holds: bool, numbers: str) -> Verdict:
@@ -44,14 +44,10 @@ QUICK = Study(
     title="The robust part, quickly",
     question="A shorter version of the main study, as a test of the code. It proves nothing about the paper.",
     recipe=CALCULATOR,
-    arms=(
-        arm("sao", "dis", "algorithm=sao"),
-        arm("grpo", "latest-clip", "algorithm=grpo"),
-        arm("grpo-dis", "dis", "algorithm=grpo-dis"),
-        arm("vapo", "latest-clip", "algorithm=vapo"),
-    ),
+    arms=tuple(Arm(name, (f"algorithm={name}",)) for name in ("sao", "grpo", "grpo-dis", "vapo")),
     seeds=(0, 1),
     reference="sao",
+    overrides=("learner.actor_lr=4e-4", "train.steps=60"),
     claims=(
         Claim("GRPO loses its reward under lag", _loses("grpo")),
         Claim("VAPO loses its reward under lag", _loses("vapo")),

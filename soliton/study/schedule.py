@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from soliton.config import RunConfig, load_config
 from soliton.errors import ConfigError
 from soliton.study.result import RunResult, differences, read_result, result_path
 from soliton.study.study import Arm, Study
+from soliton.study.sweep import SWEEP, best_rate, part_of_the_sweep
 
 NOT_SETTINGS = frozenset({"run", "init", "local", "report", "track"})
 """Tables that say where things lie and who watches."""
@@ -120,8 +122,9 @@ def _planned(study: Study, arm: Arm, seed: int, studies: Mapping[str, Study], ou
         return _planned(owner, owner.arm(arm.name), seed, studies, out, runs)
     recipe = recipe_path(study.recipe)
     warm = _warm(study, recipe, seed, runs)
-    overrides = [f"seed={seed}", *study.overrides, *arm.overrides, *_start(arm, warm)]
-    config = _configured(recipe, overrides, f"{study.name}/{arm.name}")
+    rate = [f"learner.actor_lr={chosen_rate(arm.family, studies, out=out, runs=runs)}"] if arm.family else []
+    overrides = [f"seed={seed}", *study.overrides, *rate, *arm.overrides, *_start(arm, warm)]
+    config = _configured(recipe, tuple(overrides), f"{study.name}/{arm.name}")
     return PlannedRun(
         study=study,
         arm=arm,
@@ -134,6 +137,29 @@ def _planned(study: Study, arm: Arm, seed: int, studies: Mapping[str, Study], ou
         warm=warm,
         path=result_path(out, study.name, arm.name, seed),
     )
+
+
+class RateUnknownError(ConfigError):
+    """The sweep has not been made yet for a loss family."""
+
+
+def chosen_rate(family: str, studies: Mapping[str, Study], *, out: Path, runs: Path) -> float:
+    """The learning rate of the actor that the sweep found best for a loss family.
+
+    Raises:
+        RateUnknownError: a run of its sweep is missing.
+    """
+    sweep = part_of_the_sweep(studies[SWEEP.name], {family})
+    tried = []
+    for run in planned_runs(sweep, studies, out=out, runs=runs):
+        result = run.existing()
+        if result is None or run.arm.tries is None:
+            raise RateUnknownError(
+                f"the learning rate of the loss family {family!r} is not known yet: {run.path} is missing; run "
+                "`soliton study sweep` first"
+            )
+        tried.append((run.arm.tries[1], result))
+    return best_rate(tried)
 
 
 def _warm(study: Study, recipe: Path, seed: int, runs: Path) -> WarmRun | None:
@@ -154,7 +180,9 @@ def _start(arm: Arm, warm: WarmRun | None) -> list[str]:
     return [f"init.run={warm.folder}" if arm.start == "policy and critic" else f"init.model={warm.folder}/stages/sft"]
 
 
-def _configured(recipe: Path, overrides: Sequence[str], name: str) -> RunConfig:
+@cache
+def _configured(recipe: Path, overrides: tuple[str, ...], name: str) -> RunConfig:
+    """Read once per process: a plan of hundreds of runs is made several times."""
     try:
         return load_config(recipe, overrides)
     except ConfigError as error:

@@ -17,6 +17,7 @@ from soliton.errors import ConfigError
 if TYPE_CHECKING:
     from soliton.study.outcomes import StudyResults
 
+Start = Literal["policy and critic", "policy"]
 Outcome = Literal["reproduced", "not reproduced", "not testable at this scale"]
 
 
@@ -30,13 +31,17 @@ class Arm:
         of: name of the study that runs it, where this one only borrows the results; "" for this study.
         says: what differs, for tables; "" where the name says it.
         start: what a run begins with: the warm start's policy and critic, or its policy alone.
+        family: loss family whose learning rate it gets, the one that the sweep found best; "" where overrides say it.
+        tries: for an arm of the sweep, (family, learning rate) that it stands for.
     """
 
     name: str
     overrides: tuple[str, ...] = ()
     of: str = ""
     says: str = ""
-    start: Literal["policy and critic", "policy"] = "policy and critic"
+    start: Start = "policy and critic"
+    family: str = ""
+    tries: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Panel:
     """One panel of a study's figure.
 
     Attributes:
-        metric: name in `soliton.metrics`, or "eval/pass_at_1" for the evaluations.
+        metric: name in `soliton.metrics` of the training stage, or "eval/..." of the evaluations.
         title: what it shows.
         axis: label of the y axis, with its unit.
         complement: draw 1 minus the metric.
@@ -124,6 +129,7 @@ class Study:
         recipe: file below `recipes/`.
         arms: what is compared.
         seeds: each arm runs with each of them.
+        seeds_are_fixed: whether `--seeds` leaves them alone.
         reference: name of the arm that the others are compared with.
         overrides: `key.path=value` for every arm of this study, not for the warm start.
         warm_overrides: `key.path=value` for the warm start alone.
@@ -131,7 +137,7 @@ class Study:
         claims: what the paper says about it.
         panels: of its figure.
         marks: (step, text) of vertical lines in the figure.
-        extra_metrics: curves that results of this study keep besides `KEPT_METRICS`.
+        extra_metrics: what results of this study keep besides `KEPT_METRICS`: of steps, and "eval/..." of evaluations.
         sections: further parts of its page.
     """
 
@@ -142,6 +148,7 @@ class Study:
     arms: tuple[Arm, ...]
     seeds: tuple[int, ...]
     reference: str
+    seeds_are_fixed: bool = False
     overrides: tuple[str, ...] = ()
     warm_overrides: tuple[str, ...] = ()
     warm_stages: tuple[str, ...] = ("sft", "value_pretraining", "eval")
@@ -157,10 +164,10 @@ class Study:
 
 
 def chosen(studies: Mapping[str, Study], name: str, num_seeds: int | None) -> list[Study]:
-    """The studies that a command names, with the first `num_seeds` of their seeds.
+    """The studies that a command names, with `num_seeds` seeds from 0.
 
     Raises:
-        ConfigError: no such study, or more seeds than it has.
+        ConfigError: no such study, or no seed.
     """
     if name != "all" and name not in studies:
         raise ConfigError(f"study {name!r}: there are {', '.join(map(repr, studies))} and 'all'")
@@ -173,4 +180,4 @@ def chosen(studies: Mapping[str, Study], name: str, num_seeds: int | None) -> li
 def _with_seeds(study: Study, num_seeds: int) -> Study:
     if num_seeds < 1:
         raise ConfigError(f"--seeds: got {num_seeds}; allowed is a whole number >= 1")
-    return replace(study, seeds=tuple(range(num_seeds)))
+    return study if study.seeds_are_fixed else replace(study, seeds=tuple(range(num_seeds)))

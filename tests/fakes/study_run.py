@@ -16,8 +16,7 @@ def main(folder: Path, overrides: list[str]) -> int:
     algorithm, seed = settings.get("algorithm", "sao"), int(settings["seed"])
     if (folder / "die").exists():
         (folder / "die").unlink()
-        sys.stderr.write("killed by the test\n")
-        return 9
+        raise OSError("killed by the test")
     stopped = (folder / "stop").exists()
     rows, costs = [], [{"stage": "start", "step": -1, "cpu_s": 2.0}]
     for step in range(1, STEPS + 1):
@@ -39,13 +38,15 @@ def main(folder: Path, overrides: list[str]) -> int:
         costs.append({"stage": "train", "step": step, "cpu_s": 3.0 if algorithm == "sao" else 1.0})
         if step % 2 == 0:
             accuracy = 0.1 if algorithm == "grpo" and step == STEPS else 0.2 + 0.1 * step + 0.01 * seed
-            rows.append({"stage": "eval", "step": step, "time_s": 1.0, "eval/pass_at_1": accuracy})
+            rows.append(
+                {"stage": "eval", "step": step, "time_s": 1.0, "eval/pass_at_1": accuracy, "eval/info/cute": 0.5}
+            )
     ending = {"status": "stopped", "reason": "no signal"} if stopped else {"status": "finished", "reason": None}
     summary = {"config_sha256": "abc", "pass_at_1_before": {"mean": 0.2 + 0.01 * seed}, "exit": ending}
     (folder / "cpu.jsonl").write_text("".join(json.dumps(cost) + "\n" for cost in costs))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "summary.json").write_text(json.dumps(summary))
-    return 1 if stopped else 0
+    return 3 if stopped else 0
 
 
 if __name__ == "__main__":

@@ -85,12 +85,6 @@ def test_the_phases_of_the_study_are_those_of_its_recipe():
     assert SHIFTS[0] % config.eval.every_steps == 0
 
 
-@pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
-def test_every_arm_of_every_study_is_a_valid_configuration(study, tmp_path):
-    runs = planned_runs(study, STUDIES, out=tmp_path, runs=tmp_path)
-    assert len({run.path for run in runs}) == len(study.arms) * len(study.seeds)
-
-
 def online_results(**at_once) -> StudyResults:
     """Arm -> its pass@1 right after both shifts, by seed; full before them and from 50 steps after them on."""
     runs = {}

@@ -73,6 +73,17 @@ def test_what_a_result_holds(tmp_path):
     assert "critic/explained_var" not in grpo.curves
 
 
+def test_a_study_may_ask_for_more_than_the_usual_curves(tmp_path):
+    style = replace(
+        STUDY, name="style", arms=STUDY.arms[:1], seeds=(0,), extra_metrics=("tokens/action", "eval/info/cute")
+    )
+    run(tmp_path, style)
+    result = read_result(result_path(tmp_path / "out", "style", "sao", 0))
+    assert result is not None
+    assert result.curves["tokens/action"] == [300.0] * 6
+    assert result.held_out == {"eval/info/cute": [(2, 0.5), (4, 0.5), (6, 0.5)]}
+
+
 def test_finished_runs_are_not_made_again(tmp_path):
     run(tmp_path)
     before = data(tmp_path)
@@ -90,9 +101,9 @@ def test_a_run_that_died_is_reported_and_made_again_next_time(tmp_path):
     (folder / "die").touch()
     failures, _, view = run(tmp_path)
     assert len(failures) == 1
-    assert failures[0].startswith("small/grpo-0: exit code 9")
+    assert failures[0].startswith("small/grpo-0: exit code 1;")
     assert "killed by the test" in failures[0]
-    assert view.endings["small/grpo-0"] == "DIED with exit code 9"
+    assert view.endings["small/grpo-0"] == "DIED with exit code 1"
     assert "grpo-0" not in data(tmp_path)
     assert len(data(tmp_path)) == 5
     assert "**Incomplete" in (tmp_path / "out" / "study.md").read_text()
