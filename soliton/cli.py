@@ -13,6 +13,7 @@ import typer
 
 import soliton
 from soliton.commands import algorithms, compare, doctor, evaluate, inspect, replay, report, run, schema, shift, study
+from soliton.commands.arguments import ANY_OPTION
 from soliton.commands.exits import epilog
 
 app = typer.Typer(
@@ -55,6 +56,9 @@ def _root(
     """
 
 
+TAKES_KEYS = ("train", "sft", "pretrain-value", "eval")
+"""Commands that are followed by keys of a recipe."""
+
 for name, command, says in (
     ("train", run.train, "run every stage of a recipe; --dry-run, --resume"),
     ("sft", run.sft, "only the supervised warm start"),
@@ -70,7 +74,7 @@ for name, command, says in (
     ("study", study.study, "the paper's claims at small scale: runs, tables, verdicts"),
     ("schema", schema.schema, "JSON schema of recipes, for editors"),
 ):
-    app.command(name, short_help=says)(command)
+    app.command(name, short_help=says, context_settings=ANY_OPTION if name in TAKES_KEYS else None)(command)
 
 
 if __name__ == "__main__":

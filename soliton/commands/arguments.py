@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from soliton.errors import ConfigError
 
 
 def complete_key(incomplete: str) -> list[str]:
@@ -36,6 +40,34 @@ Resume = Annotated[
     Path | None,
     typer.Option("--resume", metavar="RUN", help="Go on with this run from its newest sound checkpoint."),
 ]
+
+
+ANY_OPTION = {"ignore_unknown_options": True}
+"""Context settings of commands that take keys: `refuse_options` sees unknown options, and knows what was meant."""
+
+
+def refuse_options(arguments: Iterable[object], known: Sequence[str]) -> None:
+    """Refuse what looks like an option among arguments.
+
+    Args:
+        arguments: of the command, its options left out.
+        known: the options that it has.
+
+    Raises:
+        ConfigError: there is one; the message says what was probably meant.
+    """
+    from soliton.config.keys import all_keys
+
+    for argument in map(str, arguments):
+        name, _, value = argument.lstrip("-").partition("=")
+        if not argument.startswith("-"):
+            continue
+        if name in all_keys():
+            raise ConfigError(f"{argument}: keys are changed without dashes: {name}={value or 'VALUE'}")
+        close = difflib.get_close_matches(argument.partition("=")[0], known, n=1)
+        raise ConfigError(
+            f"there is no option {argument}; {f'did you mean {close[0]}?' if close else '--help lists them'}"
+        )
 
 
 def print_json(data: Any) -> None:

@@ -76,7 +76,8 @@ def _toml(value: Any) -> str:
     """As a recipe would have it."""
     if value is None:
         return "(none)"
-    return " ".join(tomli_w.dumps({"v": value}, multiline_strings=False).partition(" = ")[2].split())
+    text = " ".join(tomli_w.dumps({"v": value}, multiline_strings=False).partition(" = ")[2].split())
+    return text.replace(", ]", " ]")
 
 
 def _print_plan(out: Console, plan: Plan) -> None:
@@ -101,7 +102,7 @@ def _needs(estimate: Estimate | None) -> list[str]:
             f"policy: about {size} parameters; memory: see hardware; disk: about {estimate.disk_gb:.0f} GB",
             "time: no estimate: nothing of this size has been measured with this version",
         ]
-    stages = ", ".join(f"{stage} {minutes:g}" for stage, minutes in estimate.minutes.items())
+    stages = ", ".join(f"{stage} {minutes or '< 0.1'}" for stage, minutes in estimate.minutes.items())
     return [
         f"policy: about {size} parameters",
         f"memory: about {estimate.memory_gb:g} GB in all processes, {estimate.learner_gb:g} GB of it in the learner; "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from soliton.commands.arguments import Json, Overrides, Quiet, print_json
+from soliton.commands.arguments import Json, Overrides, Quiet, print_json, refuse_options
 from soliton.commands.exits import exit_codes, new_view
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def evaluate(
         from soliton.runtime.evaluate import evaluate as evaluate_target
         from soliton.runtime.evaluate import find_target
 
+        refuse_options([policy, *(overrides or [])], ("--runs", "--recipe", "--quiet", "--json", "--help"))
         target = find_target(policy, recipe, list(overrides or []))
         rewards: list[float] = []
 

@@ -56,6 +56,7 @@ def inspect(
     with exit_codes():
         from soliton.report.folder import read_summary
         from soliton.runtime.inspection import Filters, Page, overview, page_of
+        from soliton.runtime.report import is_locked
         from soliton.runtime.run_folder import RunFolder
 
         folder = RunFolder(run)
@@ -64,7 +65,7 @@ def inspect(
         if status is not None and status not in STATUSES:
             raise ConfigError(f"--status: got {status!r}; allowed are {', '.join(STATUSES)}")
         filters = Filters(min_reward, max_reward, min_staleness, max_staleness, status, reason, draw)
-        summary = read_summary(run)
+        summary = None if is_locked(run) else read_summary(run)  # while it goes on it is that of an earlier start
         page, problem = Page([], 0), ""
         try:
             page = page_of(folder, filters, skip=skip, limit=limit)

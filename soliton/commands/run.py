@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from soliton.commands.arguments import DryRun, Json, Overrides, Quiet, Recipe, Resume
+from soliton.commands.arguments import DryRun, Json, Overrides, Quiet, Recipe, Resume, refuse_options
 from soliton.commands.exits import exit_codes, new_view
 from soliton.errors import ConfigError
 
@@ -19,6 +19,8 @@ OptionalRecipe = Annotated[
         show_default=False,
     ),
 ]
+
+OPTIONS = ("--dry-run", "--resume", "--quiet", "--json", "--help")
 
 
 def train(
@@ -90,14 +92,17 @@ def _run(
     dry_run: bool,
     as_json: bool,
 ) -> None:
+    arguments = [*([] if recipe is None else [recipe]), *overrides]
     if dry_run:
         with exit_codes():
+            refuse_options(arguments, OPTIONS)
             from soliton.commands.dry_run import show_plan
 
             show_plan(recipe, overrides, stages=stages, resume=resume, as_json=as_json)
         return
     view = new_view(quiet)
     with exit_codes(view):
+        refuse_options(arguments, OPTIONS)
         if as_json:
             raise ConfigError("--json belongs to --dry-run; a run writes summary.json into its folder")
         from soliton.runtime.run import run_recipe

@@ -81,6 +81,8 @@ def meant(key: str, value: Any, annotation: Any) -> str:
     """A hint at what a wrong value was meant to be, or "": units, quoted numbers, misspelt words."""
     if not isinstance(value, str):
         return _number_hint(value, annotation)
+    if any(get_origin(part) in (tuple, list) for part, _ in alternatives(annotation)):
+        return _list_hint(value)
     words = choices(annotation)
     if close := difflib.get_close_matches(value.lower(), words, n=1):
         return f"did you mean {close[0]!r}?"
@@ -122,6 +124,14 @@ def _number_hint(value: Any, annotation: Any) -> str:
     if isinstance(value, int | float | bool) and str in kinds:
         return f'write "{value}"'
     return ""
+
+
+def _list_hint(text: str) -> str:
+    """How the words or numbers of `text` are written as a list."""
+    items = re.findall(r"[^\s,\[\]'\"]+", text)
+    are_numbers = all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", item) for item in items)
+    shown = ", ".join(items if are_numbers else [f'"{item}"' for item in items])
+    return f"write [{shown}], on the command line in single quotes"
 
 
 def _unit_hint(key: str, text: str) -> str:

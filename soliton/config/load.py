@@ -89,6 +89,8 @@ def _read(path: Path) -> dict[str, Any]:
         near = [*path.parent.glob("*.toml"), *Path("recipes").glob("*.toml")]
         close = difflib.get_close_matches(path.stem, [other.stem for other in near], n=1)
         hint = next((f"did you mean {other}?" for other in near if [other.stem] == close), "")
+        if not path.parent.is_dir():
+            hint = hint or f"there is no folder {path.parent} in {Path.cwd()}; start in the folder that it lies in"
         raise ConfigError(
             f"{path}: no such recipe; {hint or 'the ones that come with Soliton are in recipes/'}"
         ) from error

@@ -108,7 +108,12 @@ class BaseEnvironment:
         for _ in range(MAX_DEMONSTRATION_TURNS):
             action = environment.expert(rng, noise)
             messages.append(Message("assistant", action))
-            result = environment.act(action)
+            result: object = environment.act(action)
+            if not isinstance(result, StepResult):
+                raise ConfigError(
+                    f"{cls.__name__}.act({action!r}) returned {result!r}; it must return self.say(text) or "
+                    "self.end(reward)"
+                )
             if result.terminated or result.truncated:
                 return messages
             messages += result.messages

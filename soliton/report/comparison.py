@@ -24,6 +24,8 @@ def comparison_table(runs: Sequence[Path]) -> str:
     for run in runs:
         summary = read_summary(run)
         if summary is None:
+            if not (run / "config.toml").exists() and not (run / "metrics.jsonl").exists():
+                raise ConfigError(f"{run} is no run folder; give the folder that run.dir names")
             raise ConfigError(f"{run} has no summary.json: the run has not ended; resume it first")
         rows.append([run.name, *(cell(summary) for cell in COLUMNS.values())])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"

@@ -61,6 +61,8 @@ def find_target(path: Path, recipe: Path | None, overrides: list[str]) -> Target
     if (path / "config.json").is_file():
         beside = next((up / "config.toml" for up in path.resolve().parents[:2] if (up / "config.toml").is_file()), None)
         return Target(_config(recipe or beside, overrides), path, str(path))
+    if not path.exists():
+        raise ConfigError(f"there is no {path}; give a recipe, the folder of a run, or a Hugging Face folder")
     raise ConfigError(
         f"{path} is no recipe (.toml), no run folder (config.toml in it) and no Hugging Face folder (config.json in it)"
     )

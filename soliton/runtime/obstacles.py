@@ -102,6 +102,8 @@ def _run_folder(config: RunConfig, resumed: bool) -> list[str]:
             pass
     except ConfigError as going_on:
         return [str(going_on)]
+    if folder.was_refused():
+        return []
     return [
         f"run.dir: {folder.path} already holds a run; choose another run.dir, go on with "
         f"`soliton train --resume {folder.path}`, or remove the folder"

@@ -154,16 +154,17 @@ def _processes(config: RunConfig) -> list[str]:
     engine = f"an engine of {config.engine.num_slots} slots"
     if config.engine.kind != "embedded":
         engine = f"{config.engine.kind} on {config.hardware.engine_gpus} GPUs between them"
+    every = config.eval.every_steps
     return [
         f"controller: the store and its hub on {config.local.host}, {port}",
-        "learner",
+        "learner: all stages",
         f"{_count(workers, 'rollout worker')}, {each} episodes in flight each, with {engine}",
-        "evaluator",
+        *([f"evaluator: every {every} steps"] if every else []),
     ]
 
 
 def _files(config: RunConfig) -> list[str]:
-    files = ["config.toml", "metrics.jsonl", "summary.json", "logs/"]
+    files = ["config.toml", "metrics.jsonl", "summary.json", "report.html", "logs/"]
     files += [f"stages/{stage}/" for stage in ("sft", "value_pretraining") if stage in config.stages]
     if "eval" in config.stages:
         files.append("evals/")
@@ -171,7 +172,9 @@ def _files(config: RunConfig) -> list[str]:
         files += [f"checkpoints/ ({config.checkpoint.keep} kept, every {config.checkpoint.every_steps} steps)"]
         if config.runtime == "local":
             files += ["store.sqlite and store.payloads", f"weights/ ({config.local.keep_weights} versions)"]
-        files += ["final/ (Hugging Face)"] + (["final_critic/"] if has_critic(config) else []) + ["curves.png"]
+        files += (
+            ["final/ (Hugging Face)"] + (["final_critic/"] if has_critic(config) else []) + ["curves.png", "examples/"]
+        )
     return [f"{config.run.dir}/{file}" for file in files]
 
 

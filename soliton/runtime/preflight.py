@@ -6,6 +6,8 @@ failed attempts.
 
 from __future__ import annotations
 
+import numpy as np
+
 from soliton.envs.environment import Message
 from soliton.envs.latency import LatencyConfig
 from soliton.errors import ConfigError, WorldError
@@ -17,14 +19,14 @@ from soliton.types import Prompt
 
 
 def check_task(setup: Setup) -> list[str]:
-    """Open an episode of each environment's first prompt in every phase, and count the held-out prompts.
+    """Open an episode of each first prompt in every phase, let the expert play a game, count the held-out prompts.
 
     Returns:
         What looks wrong and may still be meant.
 
     Raises:
         ConfigError: the environment cannot open an episode, its prompt does not fit `limits.max_tokens`, or there are
-            fewer held-out prompts than `eval.num_prompts`.
+            fewer held-out prompts than `eval.num_prompts`; or its expert cannot play a game for the warm start.
     """
     config = setup.config
     if "eval" in config.stages or config.eval.every_steps:
@@ -39,6 +41,7 @@ def check_task(setup: Setup) -> list[str]:
         for phase in range(1, setup.task.phases + 1)
         for warning in _check_opening(setup, name, prompt, phase)
     ]
+    _check_expert(setup)
     return list(dict.fromkeys(warnings))
 
 
@@ -68,6 +71,22 @@ def _first_prompts(setup: Setup) -> dict[str, Prompt]:
     for prompt in map(setup.prompts.at, range(sum(part.weight for part in mix))):
         found.setdefault(environment_of(prompt.id) or prompt.id, prompt)
     return found
+
+
+def _check_expert(setup: Setup) -> None:
+    """Let the expert of each environment play one game, if there is to be a warm start on its games."""
+    demonstrate, config = setup.task.demonstrate, setup.config
+    if "sft" not in config.stages or demonstrate is None:
+        return
+    for name, prompt in _first_prompts(setup).items():
+        try:
+            setup.renderer.demonstration(demonstrate(prompt, np.random.default_rng(0), config.sft.noise))
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"env.name: {name!r}: the expert's game of {prompt.content!r} raised {type(error).__name__}: {error}"
+            ) from error
 
 
 def _check_opening(setup: Setup, name: str, prompt: Prompt, phase: int) -> list[str]:

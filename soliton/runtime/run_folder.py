@@ -75,17 +75,34 @@ class RunFolder:
         """Make the folder of a new run.
 
         Raises:
-            ConfigError: a run is already there, or going on there.
+            ConfigError: a run is already there, or going on there; or the folder cannot be made.
         """
         if self.config.exists():
             with self.lock():
-                raise ConfigError(
-                    f"run.dir: {self.path} already holds a run; choose another run.dir, go on with "
-                    f"`--resume {self.path}`, or remove the folder"
-                )
-        for folder in (self.path, self.stages, self.evals, self.checkpoints, self.logs):
-            folder.mkdir(parents=True, exist_ok=True)
-        self.config.write_text(config_toml)
+                if not self.was_refused():
+                    raise ConfigError(
+                        f"run.dir: {self.path} already holds a run; choose another run.dir, go on with "
+                        f"`--resume {self.path}`, or remove the folder"
+                    )
+                for leftover in (self.summary, self.report, *self.path.glob("store.*")):
+                    leftover.unlink(missing_ok=True)
+        try:
+            for folder in (self.path, self.stages, self.evals, self.checkpoints, self.logs):
+                folder.mkdir(parents=True, exist_ok=True)
+            self.config.write_text(config_toml)
+        except OSError as error:
+            raise ConfigError(
+                f"run.dir: {self.path} cannot be made or written to ({error}); choose a folder that can"
+            ) from error
+
+    def was_refused(self) -> bool:
+        """Whether a run ended here before anything ran: once the mistake is mended, the folder may be used again."""
+        try:
+            status = json.loads(self.summary.read_bytes())["exit"]["status"]
+        except (OSError, ValueError, KeyError):
+            return False
+        results = [self.metrics, self.weights, *self.stages.glob("*"), *self.evals.glob("*")]
+        return status != "finished" and not any(result.exists() for result in results)
 
     def write_config(self, config_toml: str) -> None:
         """Replace the configuration by another one of the same identity: that of a resumed run."""

@@ -65,8 +65,8 @@ class Stages:
         config = self.setup.config.sft
         if self.setup.task.demonstrate is None:
             raise ConfigError(
-                f"stages: 'sft' needs demonstrations, and {self.setup.config.env.name!r} has no demonstration(prompt, "
-                "rng, noise); give it one, or drop the stage and start from a model with init.model"
+                f"stages: 'sft' needs demonstrations, and {self.setup.config.env.name!r} has no expert; write "
+                "expert(self, rng, noise) -> str, or drop the stage and start from a model with init.model"
             )
         seed = stable_seed(self.setup.config.seed, "sft")
         self.folder.truncate_metrics("sft", after_step=-1)

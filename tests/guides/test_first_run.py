@@ -29,7 +29,7 @@ SMALL = [
 ]
 OVER = ["doctor", "runs/first"]
 """The page asks while the run goes on; here it is over, and `doctor` says so by its exit code."""
-ONLY_LOCAL = {"store.sqlite", "weights/"}
+ONLY_LOCAL = {"store.sqlite", "store.payloads", "weights/"}
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def diagnose(run_dir: Path) -> Diagnosis:
     """
     folder = RunFolder(run_dir)
     if not folder.config.exists():
-        raise ConfigError(f"{run_dir} holds no run (it has no config.toml)")
+        raise ConfigError(f"{run_dir} holds no run (it has no config.toml); give the folder that run.dir names")
     progress = _progress(folder)
     is_alive = is_locked(run_dir)
     if is_alive and not folder.connection.exists():

@@ -54,6 +54,17 @@ def test_it_says_what_would_run_and_what_that_needs():
         assert words in text
 
 
+def test_lists_are_shown_as_a_recipe_has_them():
+    assert 'stages = [ "sft", "eval" ] # override' in " ".join(
+        shown("train", CALCULATOR, 'stages=["sft","eval"]').split()
+    )
+
+
+def test_there_is_an_evaluator_only_if_it_has_something_to_do():
+    assert "evaluator" not in shown("train", CALCULATOR)
+    assert "evaluator: every 10 steps" in shown("train", CALCULATOR, "eval.every_steps=10")
+
+
 def test_each_command_plans_its_own_stages():
     assert "sft: " in shown("sft", CALCULATOR)
     assert "value_pretraining: " in shown("pretrain-value", CALCULATOR)

@@ -112,6 +112,13 @@ def test_filters_of_inspect(stored_run: Path, options: list[str], matching: int)
     assert json.loads(said("inspect", str(stored_run), *options, "--json"))["matching"] == matching
 
 
+def test_inspect_of_a_resumed_run_does_not_tell_the_end_of_its_earlier_start(stored_run: Path):
+    (stored_run / "summary.json").write_text('{"exit": {"status": "interrupted", "reason": "Ctrl-C"}}')
+    assert "interrupted (Ctrl-C)" in said("inspect", str(stored_run), "--limit", "1")
+    with RunFolder(stored_run).lock():
+        assert "interrupted" not in said("inspect", str(stored_run), "--limit", "1")
+
+
 def test_trajectories_come_in_pages(stored_run: Path):
     def page(*options: str) -> tuple[int | None, list[str]]:
         document = json.loads(said("inspect", str(stored_run), "--json", *options))
@@ -179,6 +186,8 @@ def test_compare_makes_a_table_and_curves(tmp_path: Path):
 
 
 def test_compare_refuses_a_run_that_has_not_ended(tmp_path: Path):
+    assert "is no run folder" in said("compare", str(tmp_path), code=2)
+    (tmp_path / "config.toml").write_text(BAND)
     assert "has not ended" in said("compare", str(tmp_path), code=2)
 
 
@@ -204,6 +213,8 @@ def test_eval_takes_a_run_and_a_recipe_and_writes_nothing(tmp_path: Path):
     assert json.loads(said("eval", str(recipe), *FEW, "--json"))["num_prompts"] == 4
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.toml", "run"]
     assert "is no recipe" in said("eval", str(tmp_path), code=2)
+    assert "there is no nowhere" in said("eval", "nowhere", code=2)
+    assert "there is no option --run" in said("eval", str(recipe), "--run=3", code=2)
 
 
 def test_an_algorithm_is_explained_by_what_differs_from_sao():

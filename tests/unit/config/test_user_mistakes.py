@@ -75,6 +75,19 @@ MISTAKES = [
     ("1 for true", BAND, ["train.shuffle_rewards=1"], ["train.shuffle_rewards: got 1", "write true"]),
     ("an infinite band", "[method]\neps_low = 0.2\neps_high = inf", [], ["method.eps_high: got inf"]),
     ("an unknown stage", BAND, ['stages=["sft", "trian"]'], ["stages.1: got 'trian'", "did you mean 'train'?"]),
+    (
+        "a word for a list",
+        BAND,
+        ["stages=train"],
+        ["stages: got 'train'", 'write ["train"], on the command line in single'],
+    ),
+    (
+        "a list that the shell has undressed",
+        BAND,
+        ["stages=[sft,train]"],
+        ["got '[sft,train]'", 'write ["sft", "train"]'],
+    ),
+    ("a number for a list", BAND, ["learner.betas=0.9 0.95"], ["learner.betas: got", "write [0.9, 0.95]"]),
     # units
     ("seconds with a unit", BAND, ["local.lease_s=5min"], ["local.lease_s: got '5min'", "seconds", "write 300"]),
     ("milliseconds", BAND + '[inline]\ntick_s = "10ms"', [], ["inline.tick_s: got '10ms'", "write 0.01"]),
@@ -145,7 +158,12 @@ MISTAKES = [
     ),
     ("an engine that is planned", BAND, ["engine.kind=vllm"], ["engine.kind: 'vllm' is not supported yet"]),
     ("GPUs", BAND, ["hardware.learner_gpus=8"], ["hardware.learner_gpus: 8 is not supported yet"]),
+    ("a run folder below a file", BAND, ["run.dir=recipe.toml/run"], ["run.dir: recipe.toml/run cannot be made"]),
     # the command line
+    ("a key with dashes", BAND, ["--train.steps=3"], ["keys are changed without dashes: train.steps=3"]),
+    ("a key with dashes and a space", BAND, ["--train.steps", "3"], ["without dashes: train.steps=VALUE"]),
+    ("a misspelt option", BAND, ["--dryrun"], ["there is no option --dryrun; did you mean --dry-run?"]),
+    ("an option that is not there", BAND, ["--verbose"], ["there is no option --verbose; --help lists them"]),
     ("an override without a value", BAND, ["train.steps"], ["override 'train.steps': expected key.path=value"]),
     ("an override through a value", "seed = 1\n" + BAND, ["seed.x=1"], ["'seed' is a value, not a table"]),
     ("a recipe that is no TOML", "seed = \n", [], ["not valid TOML"]),
@@ -198,6 +216,11 @@ def test_a_contradiction_with_a_wrong_key_is_not_reported():
 def test_a_recipe_that_is_not_there_is_looked_for_nearby():
     Path("calculator.toml").write_text(BAND)
     assert "did you mean calculator.toml?" in refused("calculater.toml")
+
+
+def test_a_recipe_in_a_folder_that_is_not_here_says_where_one_is():
+    message = refused("recipes/calculator.toml")
+    assert f"there is no folder recipes in {Path.cwd()}" in message
 
 
 def test_a_folder_in_place_of_a_recipe_is_told_how_to_resume(tmp_path: Path):

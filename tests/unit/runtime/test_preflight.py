@@ -31,6 +31,13 @@ class Moody(Fine):
     phases = 2
     def opening(self): return ["a task", 7][self.surroundings.phase - 1]
 
+class Silent(Fine):
+    def act(self, action): pass
+    def expert(self, rng, noise): return "a"
+
+class Clumsy(Fine):
+    def expert(self, rng, noise): return self.nothing
+
 class Promptless(Fine):
     @staticmethod
     def items(): return [{"secret": n} for n in range(80)]
@@ -47,6 +54,7 @@ def check(tmp_path, monkeypatch):
         config = parse_config(
             {
                 "env": {**({"mix": [{"name": part} for part in mix]} if mix else one), **env},
+                "stages": ["train", "eval"] if mix else ["sft", "train", "eval"],
                 "method": {"eps_low": 0.2, "eps_high": 0.28},
                 "learner": {"actor_lr": 1e-4, "critic_lr": 1e-3},
                 "eval": {"num_prompts": num_prompts},
@@ -91,6 +99,18 @@ def test_more_shifts_than_phases_are_refused(check):
 def test_a_judge_that_nobody_asks_is_refused(check):
     with pytest.raises(ConfigError, match=r"got 'llm', but '.*Fine' asks no judge; .* judged = True"):
         check("Fine", judge={"kind": "llm", "model": "judge"})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Silent", r"Silent\.act\('a'\) returned None; it must return self\.say\(text\) or self\.end\(reward\)"),
+        ("Clumsy", r"the expert's game of \{'prompt': .*\} raised AttributeError: .* no attribute 'nothing'"),
+    ],
+)
+def test_an_expert_that_cannot_play_is_found_before_the_warm_start(check, name, message):
+    with pytest.raises(ConfigError, match=message):
+        check(name)
 
 
 def test_too_few_held_out_prompts_are_refused_with_their_number(check):

@@ -61,3 +61,37 @@ def test_a_line_torn_by_a_kill_is_left_out_and_the_next_resume_removes_it(folder
     folder.truncate_metrics("train", after_step=1)
     folder.append_metrics("train", 2, 0.0, {"x": 2.0})
     assert [row["step"] for row in folder.read_metrics("train")] == [1, 2]
+
+
+def refused(folder: RunFolder, status: str = "stopped") -> None:
+    """Leave what a run leaves that is refused when its environment is looked at."""
+    folder.summary.write_text(json.dumps({"exit": {"status": status, "reason": "env.name: no such class"}}))
+    folder.store.write_bytes(b"of another prompt stream")
+
+
+def test_a_folder_of_a_run_that_was_refused_before_anything_ran_is_used_again(folder: RunFolder):
+    refused(folder)
+    folder.create("seed = 1\n")
+    assert folder.config.read_text() == "seed = 1\n"
+    assert not folder.summary.exists()
+    assert not folder.store.exists()
+
+
+@pytest.mark.parametrize("result", ["metrics.jsonl", "stages/sft", "evals/before.json", "weights"])
+def test_a_folder_with_any_result_is_never_used_again(folder: RunFolder, result: str):
+    refused(folder)
+    (folder.path / result).write_text("")
+    with pytest.raises(ConfigError, match="already holds a run"):
+        folder.create("seed = 1\n")
+
+
+def test_the_folder_of_a_finished_run_is_never_used_again(folder: RunFolder):
+    refused(folder, status="finished")
+    with pytest.raises(ConfigError, match="already holds a run"):
+        folder.create("seed = 1\n")
+
+
+def test_a_folder_that_cannot_be_made_is_refused_with_the_cause(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"run\.dir: .*/file/run cannot be made or written to .*Not a directory"):
+        RunFolder(tmp_path / "file" / "run").create("seed = 0\n")
