@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 from soliton.errors import ConfigError
 from soliton.study import page
-from soliton.study.progress import PlainStudyView, StudyProgress
+from soliton.study.progress import PlainStudyView, RichStudyView, Running, StudyProgress, make_study_view
 from soliton.study.result import read_result, result_path
 from soliton.study.schedule import planned_runs
 from tests.unit.study.small_studies import BORROWING, STUDY, View, run
@@ -208,8 +210,6 @@ def test_time_left_is_estimated_from_the_runs_that_have_ended():
     view.plan(["a"], 1)
     assert progress.time_left_s() is None
     assert progress.counted() == "0 of 3 runs"
-    from soliton.study.progress import Running
-
     progress.running["a"] = Running(progress.now())
     progress.end("a")
     progress.running["b"] = Running(progress.now(), stage="train", step=5, total=10)
@@ -230,6 +230,23 @@ def test_the_plain_view_writes_a_line_for_each_beginning_and_end():
         "   small/sao-0 begins",
         "   small/sao-0 done after 0:00; 1 of 1 runs, 0:00 left",
     ]
+
+
+def test_the_view_on_a_terminal_shows_what_runs_and_keeps_what_has_ended():
+    out = io.StringIO()
+    view = make_study_view(Console(file=out, force_terminal=True, width=90), lambda: 0.0)
+    assert isinstance(view, RichStudyView)
+    view.plan(["small/sao-0", "small/grpo-0"], 2)
+    view.started("small/sao-0")
+    view.moved("small/sao-0", "train", 30, 60)
+    view.started("small/grpo-0")
+    view.ended("small/grpo-0", "done")
+    view.close()
+    shown = Text.from_ansi(out.getvalue()).plain
+    assert "small/grpo-0 done after 0:00" in shown
+    assert "30/60" in shown
+    assert "1 of 2 runs, 0:00 left" in shown
+    assert isinstance(make_study_view(Console(file=out, force_terminal=False), lambda: 0.0), PlainStudyView)
 
 
 def test_torn_lines_of_costs_are_left_out_and_repeated_steps_count_once(tmp_path):
