@@ -27,7 +27,7 @@ from soliton.study.result import RunResult
 from soliton.study.rules import Judge, both, higher, shown
 from soliton.study.study import Arm, Claim, Panel, Study
 
-SHIFTS, STEPS = (120, 240), 360
+SHIFTS, STEPS = (150, 300), 450
 STYLES = ("academic", "cute", "chuunibyou", "classical")
 PHASES = tuple(
     Phase(number, begins, ends, preferred)
@@ -178,7 +178,7 @@ ONLINE = Study(
     title="Learning online while the preferred style shifts",
     question=(
         "Who follows shifting preferences, and how fast? A policy writes a few words about a topic; the reward is "
-        "quality x style, each 0 or 1; the preferred style shifts at steps 120 and 240. Batches of 16, lag at most one "
+        "quality x style, each 0 or 1; the preferred style shifts at steps 150 and 300. Batches of 16, lag at most one "
         "step, prompts of different difficulty (1 to 5 words)."
     ),
     recipe="study-style.toml",

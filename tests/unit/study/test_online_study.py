@@ -92,8 +92,8 @@ def online_results(**at_once) -> StudyResults:
         name = arm.replace("_", "-")
         runs[name] = {}
         for seed, low in enumerate(by_seed):
-            after = [low] * 5 + [0.8] * 7
-            accuracies = (0.1, *[0.8] * 11, *after, *after, 0.8)
+            after = [low] * 5 + [0.8] * 10
+            accuracies = (0.1, *[0.8] * 14, *after, *after, 0.8)
             runs[name][seed] = result(name, seed, accuracies)
     return StudyResults(ONLINE, runs)
 
@@ -109,7 +109,7 @@ def test_the_page_shows_each_shift_by_arm():
 
 
 def test_a_run_that_never_recovers_is_counted_as_such():
-    never = result(SAO, 0, (0.1, *[0.8] * 11, *[0.0] * 25))
+    never = result(SAO, 0, (0.1, *[0.8] * 14, *[0.0] * 31))
     page = shift_table(StudyResults(ONLINE, {SAO: {0: never}}))
     assert "1 of 1 not within the phase" in page
 
