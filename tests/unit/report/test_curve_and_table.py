@@ -168,6 +168,9 @@ def test_a_run_that_stopped_early_has_dashes_for_what_it_does_not_know(tmp_path:
 
 
 def test_the_comparison_table_refuses_a_run_that_has_not_ended(tmp_path: Path):
+    with pytest.raises(ConfigError, match="is no run folder"):
+        comparison_table([tmp_path])
+    (tmp_path / "config.toml").touch()
     with pytest.raises(ConfigError, match="has not ended"):
         comparison_table([tmp_path])
     with pytest.raises(ConfigError, match="no run"):
