@@ -34,7 +34,7 @@ def sums(tmp_path: Path) -> Path:
 def test_a_mixture_with_a_failing_grader_trains_and_is_evaluated_by_environment(sums: Path):
     mix = [{"name": NAMES[0], "weight": 1}, {"name": NAMES[1], "weight": 1, "prompts": "sums.jsonl"}]
     latency = {"kind": "heavy_tailed", "low_s": 0.02, "high_s": 0.3}
-    config = local_run(sums / "run", env={"mix": mix, "latency": latency}, train={"steps": 4})
+    config = local_run(sums / "run", env={"mix": mix, "latency": latency}, train={"steps": 4, "batch_size": 8})
     with running(config, cwd=sums) as run:
         assert run.ended() == 0, run.text()
     assert_nobody_is_left(run.run_dir)
