@@ -1,21 +1,38 @@
 """The recipes that choose options train as they are written, with rollouts that limits cut; and resume bit-equal."""
 
 import math
-import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from soliton.config import load_config
-from tests.invariants.calculator_runs import ROOT, metrics_of, result_of, run_and_be_killed, run_here, small_run
+from soliton.runtime import training
+from tests.invariants.calculator_runs import ROOT, metrics_of, result_of, run_here, small_run
 
 QUICK = {
-    "train": {"steps": 2, "batch_size": 8},
+    "train": {"steps": 3, "batch_size": 8},
     "rollout": {"max_in_flight": 16},
     "engine": {"num_slots": 8},
     "checkpoint": {"every_steps": 1},
     "limits": {"max_turns": 4},
 }
+
+
+class Interrupted(BaseException):
+    """The run ends here."""
+
+
+def interrupt_after(steps: int) -> Callable[[str], None]:
+    """A failpoint that ends the run after a step."""
+    seen: list[str] = []
+
+    def reached(name: str) -> None:
+        seen.append(name)
+        if seen.count("train.step") == steps:
+            raise Interrupted
+
+    return reached
 
 
 def method_of(recipe: str) -> dict:
@@ -35,7 +52,7 @@ def method_of(recipe: str) -> dict:
 def test_a_recipe_with_options_moves_the_policy(recipe: str, reported: set[str], tmp_path: Path):
     run_here(small_run(tmp_path / "run", **QUICK, **method_of(recipe)))
     rows = [row for row in metrics_of(tmp_path / "run") if "actor/loss" in row]
-    assert len(rows) == 2
+    assert len(rows) == 3
     assert all(row["actor/grad_norm"] > 0 for row in rows)
     assert sum(row["trajectory/truncated_share"] for row in rows) > 0
     common = {"staleness/waiting_mean", "staleness/token_mean", "time/effective_tokens_per_s", "ratio/effective_share"}
@@ -43,11 +60,16 @@ def test_a_recipe_with_options_moves_the_policy(recipe: str, reported: set[str],
     assert all(math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float))
 
 
-def test_a_run_with_a_reference_policy_killed_and_resumed_ends_bit_equal(tmp_path: Path):  # fault J6
+def test_a_run_with_a_reference_policy_interrupted_and_resumed_ends_bit_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):  # fault J6
     chosen = method_of("calculator-ppo.toml")
     run_here(small_run(tmp_path / "straight", **QUICK, **chosen))
-    config = small_run(tmp_path / "killed", **QUICK, **chosen)
-    assert run_and_be_killed(config, "train.step:1", resume=False) == -signal.SIGKILL
+    config = small_run(tmp_path / "interrupted", **QUICK, **chosen)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "failpoint", interrupt_after(2))
+        with pytest.raises(Interrupted):
+            run_here(config)
     run_here(config, resume=True)
-    assert result_of(tmp_path / "killed") == result_of(tmp_path / "straight")
-    assert metrics_of(tmp_path / "killed") == metrics_of(tmp_path / "straight")
+    assert result_of(tmp_path / "interrupted") == result_of(tmp_path / "straight")
+    assert metrics_of(tmp_path / "interrupted") == metrics_of(tmp_path / "straight")
