@@ -33,6 +33,7 @@ from soliton.store.changes import (
     index_record,
 )
 from soliton.store.config import StoreConfig
+from soliton.store.payloads import payload_path
 from soliton.store.sqlite import SqliteStore
 from soliton.types import AttemptId, Lease, Publication, Trajectory
 
@@ -103,6 +104,7 @@ def measure() -> dict[str, float]:
             "store_open_s": statistics.median(openings),
             "store_open_after_kill_s": after_kill_s,
             "store_trajectories": float(TRAJECTORIES),
-            "store_file_mb": path.stat().st_size / 1e6,
+            "store_index_mb": path.stat().st_size / 1e6,
+            "store_payloads_mb": payload_path(path).stat().st_size / 1e6,
             "store_log_at_kill_mb": log_bytes / 1e6,
         }

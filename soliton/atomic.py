@@ -34,7 +34,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     if path.exists():
         path.rename(old)
     new.rename(path)
-    _fsync(path.parent)
+    fsync_path(path.parent)
     if old.exists():
         shutil.rmtree(old)
 
@@ -48,7 +48,7 @@ def recover_folder(path: str | Path) -> None:
     new, old = _new(path), _old(path)
     if old.exists() and not path.exists():
         old.rename(path)
-        _fsync(path.parent)
+        fsync_path(path.parent)
     for leftover in (new, old):
         if leftover.exists():
             shutil.rmtree(leftover)
@@ -62,12 +62,12 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     new = _new(path)
     try:
         yield new
-        _fsync(new)
+        fsync_path(new)
         new.replace(path)
     except BaseException:
         new.unlink(missing_ok=True)
         raise
-    _fsync(path.parent)
+    fsync_path(path.parent)
 
 
 def _new(path: Path) -> Path:
@@ -81,11 +81,12 @@ def _old(path: Path) -> Path:
 def _fsync_tree(folder: Path) -> None:
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
-            _fsync(Path(parent) / name)
-        _fsync(Path(parent))
+            fsync_path(Path(parent) / name)
+        fsync_path(Path(parent))
 
 
-def _fsync(path: Path) -> None:
+def fsync_path(path: Path) -> None:
+    """Wait until a file, or the names in a folder, would survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -13,27 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from soliton.algorithms.behaviour_clip import behaviour_clip_loss
 from soliton.algorithms.options import MethodOptions
 from soliton.algorithms.sao import sao
 from soliton.algorithms.traits import completed, critic_use
-from soliton.learner.method import ActorLossInputs, Method
-from soliton.losses import probability_clip_loss
-from soliton.losses.result import LossResult
-
-
-def bounded_probability_loss(inputs: ActorLossInputs, options: MethodOptions) -> LossResult:
-    """The clip against the recorded log-probs, by the change of the probability."""
-    assert options.clip_low is not None and options.clip_high is not None, "the preset has defaults"  # noqa: PT018
-    return probability_clip_loss(
-        inputs.policy_logprobs,
-        inputs.rollout_logprobs,
-        inputs.advantages,
-        inputs.action_mask,
-        clip_low=options.clip_low,
-        clip_high=options.clip_high,
-        num_action_tokens=inputs.num_action_tokens,
-        trusted=inputs.trusted,
-    )
+from soliton.learner.method import Method
 
 
 def bpco(options: MethodOptions) -> Method:
@@ -43,5 +27,5 @@ def bpco(options: MethodOptions) -> Method:
         sao(options),
         name="bpco",
         critic=critic_use("bpco", options),
-        actor_loss=partial(bounded_probability_loss, options=options),
+        actor_loss=partial(behaviour_clip_loss, options=options, clip="probability"),
     )

@@ -13,30 +13,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from soliton.algorithms.behaviour_clip import behaviour_clip_loss
 from soliton.algorithms.grpo import grpo
 from soliton.algorithms.options import MethodOptions
 from soliton.algorithms.traits import completed
-from soliton.learner.method import ActorLossInputs, Method
-from soliton.losses import dcpo_clip_loss
-from soliton.losses.result import LossResult
-
-
-def dynamic_clip_loss(inputs: ActorLossInputs, options: MethodOptions) -> LossResult:
-    """The clip against the recorded log-probs, wider for rare tokens."""
-    assert options.clip_low is not None and options.clip_high is not None, "the preset has defaults"  # noqa: PT018
-    return dcpo_clip_loss(
-        inputs.policy_logprobs,
-        inputs.rollout_logprobs,
-        inputs.advantages,
-        inputs.action_mask,
-        clip_low=options.clip_low,
-        clip_high=options.clip_high,
-        num_action_tokens=inputs.num_action_tokens,
-        trusted=inputs.trusted,
-    )
+from soliton.learner.method import Method
 
 
 def dcpo(options: MethodOptions) -> Method:
     """Build the preset `dcpo`."""
     options = completed("dcpo", options)
-    return replace(grpo(options), name="dcpo", actor_loss=partial(dynamic_clip_loss, options=options))
+    return replace(grpo(options), name="dcpo", actor_loss=partial(behaviour_clip_loss, options=options, clip="dcpo"))

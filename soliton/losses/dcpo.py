@@ -7,6 +7,7 @@ Guarantees: those of `ppo_clip_loss`; the bounds always hold 1 between them.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch import Tensor
 from soliton.losses.ppo import surrogate_loss
 from soliton.losses.reduction import at_least_float32
 from soliton.losses.result import LossResult
-from soliton.losses.surrogate import checked_inputs, clipped_surrogate
+from soliton.losses.surrogate import checked_inputs, surrogate_within
 
 MAX_RATIO = 10.0
 """Upper bound for the rarest tokens, where the formula has none (the paper's r_max)."""
@@ -65,6 +66,5 @@ def dcpo_clip_loss(
     if not (0 <= clip_low < math.inf and 0 <= clip_high < math.inf):
         raise ValueError(f"clip_low and clip_high must be finite and >= 0, got {clip_low} and {clip_high}")
     inputs = checked_inputs(policy_logprobs, advantages, action_mask, trusted, proximal_logprobs=proximal_logprobs)
-    read = torch.where(inputs.mask, proximal_logprobs.detach(), 0.0)  # a masked NaN would make NaN bounds
-    low, high = dcpo_bounds(read, clip_low=clip_low, clip_high=clip_high)
-    return surrogate_loss(inputs, clipped_surrogate(inputs, proximal_logprobs, low, high), num_action_tokens)
+    bounds = partial(dcpo_bounds, clip_low=clip_low, clip_high=clip_high)
+    return surrogate_loss(inputs, surrogate_within(inputs, proximal_logprobs, bounds), num_action_tokens)

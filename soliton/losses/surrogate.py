@@ -7,6 +7,7 @@ Guarantees: a token that is masked, untrusted or of an infinite log-ratio has a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -105,3 +106,17 @@ def clipped_surrogate(
         clipped_low=used & (advantage < 0) & (ratio < low),
         clipped_high=used & (advantage > 0) & (ratio > high),
     )
+
+
+def surrogate_within(
+    inputs: CheckedInputs, proximal_logprobs: Tensor, bounds: Callable[[Tensor], tuple[Tensor, Tensor]]
+) -> Surrogate:
+    """`clipped_surrogate` between bounds of each token's ratio that depend on its old log-prob.
+
+    Args:
+        inputs: see `CheckedInputs`.
+        proximal_logprobs: [T].
+        bounds: old log-probs [T], 0 where masked -> lower and upper bounds [T].
+    """
+    read = torch.where(inputs.mask, proximal_logprobs.detach(), 0.0)  # a masked NaN would make NaN bounds
+    return clipped_surrogate(inputs, proximal_logprobs, *bounds(read))

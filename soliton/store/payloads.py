@@ -14,6 +14,7 @@ from typing import Self
 
 from xxhash import xxh3_64_intdigest
 
+from soliton.atomic import fsync_path
 from soliton.types import AttemptId
 
 
@@ -73,6 +74,8 @@ class PayloadWriter(PayloadReader):
     def __init__(self, store: Path, end: int, *, durable: bool) -> None:
         path = payload_path(store)
         self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if durable:
+            fsync_path(path.parent)  # the name of a new file lasts, too
         if os.fstat(self._file).st_size > end:
             os.ftruncate(self._file, end)
         self._end = end

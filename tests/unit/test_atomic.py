@@ -56,7 +56,7 @@ def die_before(operation: int) -> None:
         (Path, "rename"),
         (Path, "mkdir"),
         (Path, "write_text"),
-        (atomic_module, "_fsync"),
+        (atomic_module, "fsync_path"),
         (atomic_module.shutil, "rmtree"),
     ):
         setattr(owner, name, dying(getattr(owner, name)))
@@ -133,8 +133,8 @@ def test_recovering_where_nothing_is_left_does_nothing(tmp_path):
 
 def test_everything_is_flushed_before_the_rename(tmp_path, monkeypatch):
     order = []
-    fsync, rename = atomic_module._fsync, Path.rename
-    monkeypatch.setattr(atomic_module, "_fsync", lambda path: (order.append(path.name), fsync(path))[1])
+    fsync, rename = atomic_module.fsync_path, Path.rename
+    monkeypatch.setattr(atomic_module, "fsync_path", lambda path: (order.append(path.name), fsync(path))[1])
     monkeypatch.setattr(Path, "rename", lambda old, new: (order.append("rename"), rename(old, new))[1])
     write(tmp_path / "x", "new")
     assert order == ["b", "deep", "a", ".x.new", "rename", tmp_path.name]

@@ -1,5 +1,6 @@
 """What the SQLite store adds to the contract: it survives its process, goes back to a checkpoint, waits for space."""
 
+import os
 import sqlite3
 import sys
 
@@ -207,6 +208,19 @@ def test_the_durability_is_what_was_asked_for(path, durability, level):
     store = opened(path, durability=durability)
     assert store._connection.execute("PRAGMA synchronous").fetchone() == (level,)
     assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.parametrize(("durability", "flushes"), [("process", 0), ("power", 2)])
+def test_payloads_are_flushed_before_their_index_where_a_power_failure_counts(path, monkeypatch, durability, flushes):
+    seen = []
+    monkeypatch.setattr(os, "fdatasync", lambda file: seen.append(os.fstat(file).st_size))
+    store = SqliteStore.open(path, StoreConfig(batch_size=4, max_staleness=4), ManualClock(), durability=durability)
+    at_once(store.finish_step([], publication(0)))
+    commit_new(store, 1)
+    commit_new(store, 1)
+    assert len(seen) == flushes
+    assert seen == sorted(seen)
+    assert all(size > 0 for size in seen)  # the bytes were there
 
 
 def test_a_long_queue_costs_no_memory_for_its_tokens(path):  # fault H7
