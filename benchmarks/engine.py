@@ -29,7 +29,7 @@ from soliton.models.tiny import tiny_qwen3_config
 from soliton.prompts.calculator import CalculatorPrompts
 from soliton.types import Sampling
 
-REQUESTS, IN_FLIGHT, VOCAB, ROUNDS = 512, 64, 96, 3
+REQUESTS, IN_FLIGHT, VOCAB, ROUNDS = 512, 64, 96, 7
 BATCH_SIZES = (32, 64, 128)
 NOISE = 0.35
 

@@ -34,8 +34,8 @@ class LearnerConfig(_AdamWConfig):
     """Settings of `soliton.learner.learner.Learner`."""
 
     actor_lr: float = Field(default=1e-4, ge=0)
-    """Learning rate of the actor per update. Default: the demo's 0.3M model, which stagnates at 2e-4 and collapses at
-    3e-4 (in a prototype); the paper uses 1e-6 at 30B. 0 keeps the actor still (a negative control)."""
+    """Learning rate of the actor per update. Default: for models of the demo's size, 0.3M, of which a prototype's
+    stagnated at 2e-4 and collapsed at 3e-4; the paper uses 1e-6 at 30B. 0 keeps the actor still (negative control)."""
     critic_lr: float = Field(default=1e-3, ge=0)
     """Learning rate of the critic per update. Default: the demo's; the paper uses 5e-6 at 30B, five times its actor's.
     Not read by methods without a critic."""

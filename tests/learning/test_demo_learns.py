@@ -33,5 +33,6 @@ def test_the_demo_gains_at_least_twenty_points(tmp_path: Path, seed: int):
 @pytest.mark.parametrize("control", ["train.shuffle_rewards=true", "learner.actor_lr=0"])
 def test_a_negative_control_gains_nothing(tmp_path: Path, control: str):
     start = [f"init.model={WARM_START}", 'stages=["value_pretraining","train","eval"]']
-    summary = summary_of(tmp_path / "run", control, *start)
+    # Four times the demo's prompts: with its 256 chance alone has a standard error of 0.025, half of what is allowed.
+    summary = summary_of(tmp_path / "run", control, "eval.num_prompts=1024", *start)
     assert abs(summary["pass_at_1_gain"]["mean"]) <= 0.05
