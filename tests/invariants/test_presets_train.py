@@ -53,17 +53,23 @@ def test_a_preset_trains_for_twenty_steps(name: str, tmp_path: Path):
     assert result_of(tmp_path / "run")["ledger"]["trained"] == 160
 
 
-def test_a_preset_with_memory_trains_in_processes(tmp_path: Path):
-    """`spo` asks for most: a tracker in the checkpoint, drift of earlier trajectories, prompts that come back."""
-    quick = {"train": {"steps": 3, "batch_size": 8}, "env": {"num_prompts": 4, "latency": {"kind": "none"}}}
-    config = local_run(tmp_path / "run", algorithm="spo", eval={"num_prompts": 4, "every_steps": 0}, **quick)
+IN_PROCESSES = ("sao", "grpo", "vapo", "spo")
+"""SAO; groups; a clip against the latest policy; a tracker in the checkpoint, and prompts that come back."""
+
+
+@pytest.mark.parametrize("name", IN_PROCESSES)
+def test_a_preset_moves_the_policy_in_processes(name: str, tmp_path: Path):
+    chosen = needs(name)
+    env = {"latency": {"kind": "none"}} | chosen.pop("env", {})
+    quick = {"train": {"steps": 3, "batch_size": 8}, "eval": {"num_prompts": 4, "every_steps": 0}}
+    config = local_run(tmp_path / "run", env=env, **quick, **chosen)
     with running(config) as run:
         assert run.ended() == 0, run.text()
-    assert_it_learned("spo", train_rows(tmp_path / "run"), 3)
+    assert_it_learned(name, train_rows(tmp_path / "run"), 3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sao", "grpo", "vapo", "spo"])
+@pytest.mark.parametrize("name", IN_PROCESSES)
 def test_a_preset_trains_for_twenty_steps_in_processes(name: str, tmp_path: Path):
     latency = {"kind": "heavy_tailed", "low_s": 0.02, "high_s": 0.3}
     chosen = needs(name)
