@@ -94,6 +94,7 @@ def _config(run_dir: Path, range_s: tuple[float, float] | None, seed: int, chang
             f"env.latency={latency}",
             f"train.steps={STEPS}",
             f"seed={seed}",
+            "report.examples_every_steps=5",  # as often as in the demo, not in every step of so few
             *changes,
         ],
     )

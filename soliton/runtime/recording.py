@@ -72,7 +72,7 @@ class ExampleRecorder:
                 max_tokens=self._max_tokens,
             ),
         )
-        with atomic_file(self._folder / f"step_{record.step}.msgpack") as file:
+        with atomic_file(self._folder / f"step_{record.step}.msgpack", "process") as file:
             file.write_bytes(msgspec.msgpack.encode(examples))
 
     def _pieces(self, token_ids: Sequence[int]) -> list[str]:

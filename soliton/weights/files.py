@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from soliton.atomic import atomic_file, atomic_folder
+from soliton.atomic import Durability, atomic_file, atomic_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -29,7 +29,7 @@ def save_model_folder(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
             tokenizer.save_pretrained(folder)
 
 
-def save_tensors(state: Mapping[str, Tensor], path: str | Path) -> None:
+def save_tensors(state: Mapping[str, Tensor], path: str | Path, durability: Durability = "power") -> None:
     """Write named tensors to one safetensors file, atomically. Tensors must not share memory.
 
     Raises:
@@ -41,7 +41,7 @@ def save_tensors(state: Mapping[str, Tensor], path: str | Path) -> None:
     for name, tensor in tensors.items():
         if tensor.numel() and (other := owners.setdefault(tensor.untyped_storage().data_ptr(), name)) != name:
             raise ValueError(f"{other!r} and {name!r} share memory; pass a copy of one of them")
-    with atomic_file(path) as file:
+    with atomic_file(path, durability) as file:
         try:
             save_file(tensors, file)
         except SafetensorError as error:

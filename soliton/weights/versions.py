@@ -2,7 +2,8 @@
 
 One writer (the learner), any number of readers (engines). Guarantees: a reader gets a version wholly, with the hash
 that its manifest states, or an error; a version that is removed while it is read is either read to its end or replaced
-by the newest (fault I6); numbers are never reused (fault I9).
+by the newest (fault I6); numbers are never reused (fault I9). Nothing is flushed to disk: engines read a version within
+a step, a run that goes on after a power failure publishes anew, and a file that the failure tore is known by its hash.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class PublishedVersions:
         if final.exists():
             raise RunError(f"{final} exists already; a version number is never used twice")
         shapes = {name: [str(tensor.dtype).removeprefix("torch."), *tensor.shape] for name, tensor in weights.items()}
-        with atomic_folder(final) as folder:
-            save_tensors(weights, folder / TENSORS)
+        with atomic_folder(final, "process") as folder:
+            save_tensors(weights, folder / TENSORS, "process")
             manifest = {**msgspec.to_builtins(publication), "tensors": shapes}
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
@@ -78,13 +79,11 @@ class PublishedVersions:
             RunError: damaged: another hash than its manifest states.
         """
         folder = self._folder(version)
-        manifest = json.loads((folder / MANIFEST).read_text())
-        manifest.pop("tensors")
-        publication = msgspec.convert(manifest, Publication)
         try:
+            publication = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Publication)
             weights = load_tensors(folder / TENSORS)
-        except SafetensorError as error:
-            raise RunError(f"{folder / TENSORS} is damaged: {error}; the next published version replaces it") from error
+        except (SafetensorError, msgspec.DecodeError) as error:
+            raise RunError(f"{folder} is damaged: {error}; the next published version replaces it") from error
         if (actual := weights_sha256(weights)) != publication.sha256:
             raise RunError(
                 f"{folder / TENSORS} has sha256 {actual[:12]}..., its manifest says {publication.sha256[:12]}...; "

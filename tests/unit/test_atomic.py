@@ -140,6 +140,15 @@ def test_everything_is_flushed_before_the_rename(tmp_path, monkeypatch):
     assert order == ["b", "deep", "a", ".x.new", "rename", tmp_path.name]
 
 
+def test_what_needs_only_survive_the_process_is_not_flushed(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic_module, "fsync_path", lambda path: pytest.fail(f"flushed {path}"))
+    with atomic_folder(tmp_path / "x", "process") as folder:
+        (folder / "a").write_text("new")
+    with atomic_file(tmp_path / "f", "process") as file:
+        file.write_text("new")
+    assert (tmp_path / "x" / "a").read_text() == (tmp_path / "f").read_text() == "new"
+
+
 def test_a_file_is_replaced_or_left_alone(tmp_path):
     path = tmp_path / "made" / "f"
     for text in ("old", "new"):

@@ -49,7 +49,10 @@ def test_a_changed_file_is_not_loaded(tmp_path: Path):  # fault I1
     with pytest.raises(RunError, match="changed after it was published"):
         versions.load(1)
     file.write_bytes(data[:20])
-    with pytest.raises(RunError, match="damaged"):
+    with pytest.raises(RunError, match="v_1 is damaged"):
+        versions.load(1)
+    (tmp_path / "v_1" / "manifest.json").write_bytes(b"")
+    with pytest.raises(RunError, match="v_1 is damaged"):
         versions.load(1)
 
 
