@@ -11,6 +11,9 @@ Our own mistakes are assertions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class SolitonError(Exception):
     """Base of every error that Soliton raises on purpose."""
@@ -50,3 +53,9 @@ class WorldError(SolitonError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: `; did you mean 'sao'?`, or "" if nothing known resembles it."""
+    close = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

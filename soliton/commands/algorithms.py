@@ -9,7 +9,7 @@ import typer
 
 from soliton.commands.arguments import Json, print_json
 from soliton.commands.exits import console, exit_codes
-from soliton.errors import ConfigError
+from soliton.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,10 +52,7 @@ def algorithms(name: Name = None, as_json: Json = False) -> None:
         elif name in PRESETS:
             _explain(name, as_json)
         else:
-            import difflib
-
-            close = difflib.get_close_matches(name, list(PRESETS), n=1)
-            meant = f"; did you mean {close[0]!r}?" if close else ""
+            meant = did_you_mean(name, PRESETS)
             raise ConfigError(f"algorithm {name!r}: there are {', '.join(map(repr, PRESETS))}{meant}")
 
 

@@ -6,7 +6,6 @@ imported and before anything is written.
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import json
 import os
@@ -14,7 +13,7 @@ import sys
 from pathlib import Path
 
 from soliton.config import PRESET_CRITICS, RunConfig
-from soliton.errors import ConfigError
+from soliton.errors import ConfigError, did_you_mean
 from soliton.parameter_names import unmatched_kinds
 from soliton.runtime.model_shape import shape_of
 from soliton.runtime.run_folder import RunFolder
@@ -164,8 +163,7 @@ def _judge_key(config: RunConfig) -> list[str]:
 def _built_in(key: str, name: str) -> list[str]:
     if name in BUILT_IN or name in PLANNED_ENVIRONMENTS:
         return []
-    close = difflib.get_close_matches(name, list(BUILT_IN), n=1)
-    meant = f"; did you mean {close[0]!r}?" if close else ""
+    meant = did_you_mean(name, BUILT_IN)
     return [
         f"{key}.name: got {name!r}; allowed are {', '.join(map(repr, BUILT_IN))}, and 'module:Class' or "
         f"'module:reward_function' of your own{meant}"

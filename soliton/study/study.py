@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from soliton.errors import ConfigError
+from soliton.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from soliton.study.outcomes import StudyResults
@@ -170,7 +170,8 @@ def chosen(studies: Mapping[str, Study], name: str, num_seeds: int | None) -> li
         ConfigError: no such study, or no seed.
     """
     if name != "all" and name not in studies:
-        raise ConfigError(f"study {name!r}: there are {', '.join(map(repr, studies))} and 'all'")
+        meant = did_you_mean(name, [*studies, "all"])
+        raise ConfigError(f"study {name!r}: there are {', '.join(map(repr, studies))} and 'all'{meant}")
     found = list(studies.values()) if name == "all" else [studies[name]]
     if num_seeds is None:
         return found
