@@ -49,7 +49,7 @@ class Role(enum.IntEnum):
 _ACTION, _LAST_ROLE = int(Role.ACTION), int(max(Role))
 
 
-class AttemptId(msgspec.Struct, frozen=True, order=True):
+class AttemptId(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
     """One try of one sample of one draw.
 
     `draw` is a position in the endless prompt stream, `sample` a member of its group (0 for single rollouts),
@@ -120,15 +120,31 @@ class Times(msgspec.Struct, frozen=True):
     """Time spent waiting for the environment, all turns together."""
 
 
-def _frozen_array(name: str, value: Any, dtype: type[np.generic], length: int | None) -> NDArray[Any]:
-    decoded = isinstance(value, np.ndarray) and value.dtype == dtype and isinstance(value.base, bytes)
-    array = value if decoded else np.array(value, dtype=dtype)  # a copy, unless nobody can change it
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
-    if length is not None and len(array) != length:
-        raise ValueError(f"{name} has {len(array)} entries for {length} tokens; there must be one per token")
-    array.setflags(write=False)
-    return array
+_ARRAYS = (
+    ("token_ids", np.dtype(np.int32), ""),
+    ("roles", np.dtype(np.uint8), "token_ids"),
+    ("rollout_logprobs", np.dtype(np.float32), "token_ids"),
+    ("versions", np.dtype(np.int32), "token_ids"),
+    ("reward_positions", np.dtype(np.int32), ""),
+    ("reward_values", np.dtype(np.float32), "reward_positions"),
+)
+"""Arrays of a trajectory: name, type of the elements, and an array before it that has as many."""
+
+
+def _freeze_arrays(t: Trajectory) -> None:
+    """Make the arrays of `t` what they should be, and what nobody can change; raise if one cannot be."""
+    lengths = {"": 0}
+    for name, dtype, like in _ARRAYS:
+        array = getattr(t, name)
+        if not (isinstance(array, np.ndarray) and array.dtype == dtype and isinstance(array.base, bytes)):
+            array = np.array(array, dtype=dtype)  # a copy, unless it is a view of bytes, which nobody can change
+            array.setflags(write=False)
+            msgspec.structs.force_setattr(t, name, array)
+        if array.ndim != 1:
+            raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
+        lengths[name] = len(array)
+        if like and len(array) != lengths[like]:
+            raise ValueError(f"{name} has {len(array)} entries for {lengths[like]} tokens; there must be one per token")
 
 
 class Trajectory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -174,18 +190,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     awaited: AwaitedReward | None = None
 
     def __post_init__(self) -> None:
-        num_tokens = len(self.token_ids)
-        fix = msgspec.structs.force_setattr
-        fix(self, "token_ids", _frozen_array("token_ids", self.token_ids, np.int32, None))
-        fix(self, "roles", _frozen_array("roles", self.roles, np.uint8, num_tokens))
-        fix(self, "rollout_logprobs", _frozen_array("rollout_logprobs", self.rollout_logprobs, np.float32, num_tokens))
-        fix(self, "versions", _frozen_array("versions", self.versions, np.int32, num_tokens))
-        fix(self, "reward_positions", _frozen_array("reward_positions", self.reward_positions, np.int32, None))
-        fix(
-            self,
-            "reward_values",
-            _frozen_array("reward_values", self.reward_values, np.float32, len(self.reward_positions)),
-        )
+        _freeze_arrays(self)
         _check_reason(self.status, self.reason)
         _check_tokens(self)
         _check_rewards(self)
@@ -199,7 +204,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @property
     def num_action_tokens(self) -> int:
         """How many tokens were sampled. Not the span from the first to the last of them (fault B5)."""
-        return int(self.action_mask.sum())
+        return self.roles.tobytes().count(_ACTION)
 
     @property
     def total_reward(self) -> float:
@@ -230,25 +235,33 @@ def _check_reason(status: Status, reason: str | None) -> None:
         raise ValueError(f"status {status.value!r} with reason {reason!r}; allowed reasons: {allowed or None}")
 
 
+_SAMPLED_OR_BROKEN = bytes(2 if value > _LAST_ROLE else value == _ACTION for value in range(256))
+"""Per value of `roles`: 1 for a sampled token, 0 for another one, 2 for no role at all."""
+_ZERO_FLOAT, _ZERO_INT = np.zeros((), np.float32), np.zeros((), np.int32)
+"""Zeros, as arrays: numpy compares them faster than numbers of Python."""
+
+
 def _check_tokens(t: Trajectory) -> None:
     """Raise at the first fault of a token. Servers check every trajectory, so that the usual case takes few passes."""
-    actions = t.action_mask
-    if len(t.roles) and not _tokens_are_valid(t, actions):
-        _raise_for_token(t, actions)
-    if t.status is not Status.FAILED and not actions.any():
+    sampled = t.roles.tobytes().translate(_SAMPLED_OR_BROKEN)
+    if sampled and not _tokens_are_valid(t, sampled):
+        _raise_for_token(t, t.action_mask)
+    if t.status is not Status.FAILED and b"\x01" not in sampled:
         raise ValueError("no action token: a trajectory without a sampled token is 'failed' with reason 'no_action'")
 
 
-def _tokens_are_valid(t: Trajectory, actions: NDArray[np.bool_]) -> bool:
-    """Whether `_raise_for_token` would find nothing, for at least one token."""
+def _tokens_are_valid(t: Trajectory, sampled: bytes) -> bool:
+    """Whether `_raise_for_token` would find nothing, for at least one token; masks are compared as bytes."""
     logprobs, versions = t.rollout_logprobs, t.versions
-    valid: NDArray[np.bool_] = ((logprobs <= 0) & (logprobs > -np.inf)) == actions
-    valid &= np.isnan(logprobs) != actions
-    valid &= (versions >= 0) == actions
-    valid &= versions >= NO_VERSION
-    valid &= t.token_ids >= 0
-    valid &= t.roles <= _LAST_ROLE
-    return bool(valid.all())
+    return bool(
+        b"\x02" not in sampled
+        and np.isfinite(logprobs).tobytes() == sampled
+        and (logprobs <= _ZERO_FLOAT).tobytes() == sampled
+        and (~np.isnan(logprobs)).tobytes() == sampled
+        and (versions >= _ZERO_INT).tobytes() == sampled
+        and np.minimum.reduce(versions) >= NO_VERSION
+        and np.minimum.reduce(t.token_ids) >= 0
+    )
 
 
 def _raise_for_token(t: Trajectory, actions: NDArray[np.bool_]) -> None:
@@ -304,7 +317,7 @@ class Publication(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """The right to try an attempt.
 
     Attributes:

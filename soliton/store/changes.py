@@ -16,7 +16,11 @@ from soliton.types import AttemptId, Lease, Publication, Trajectory
 DrawState = Literal["open", "trained", "given_up"]
 
 
-class Queued(msgspec.Struct, frozen=True):
+BYTES_PER_TOKEN, BYTES_PER_REWARD = 13, 8
+"""What the arrays of a trajectory take."""
+
+
+class Queued(msgspec.Struct, frozen=True, gc=False):
     """What is decided on of an accepted trajectory. Its tokens are the store's business (`payload`).
 
     Attributes:
@@ -135,20 +139,13 @@ Change = (
 
 def index_record(trajectory: Trajectory, committed_s: float) -> Queued:
     """What is decided on of `trajectory`."""
-    arrays = (
-        trajectory.token_ids,
-        trajectory.roles,
-        trajectory.rollout_logprobs,
-        trajectory.versions,
-        trajectory.reward_positions,
-        trajectory.reward_values,
-    )
-    sampled = trajectory.versions[trajectory.action_mask]
-    oldest, newest = int(sampled.min()), int(sampled.max())
+    versions = trajectory.versions
+    # What nobody sampled has version -1: the largest number without a sign, the smallest with one.
+    oldest, newest = int(np.minimum.reduce(versions.view(np.uint32))), int(np.maximum.reduce(versions))
     return Queued(
         attempt=trajectory.attempt,
         committed_s=committed_s,
-        versions=(oldest,) if oldest == newest else tuple(np.unique(sampled).tolist()),
-        num_action_tokens=len(sampled),
-        num_bytes=sum(array.nbytes for array in arrays),
+        versions=(oldest,) if oldest == newest else tuple(np.unique(versions[versions >= 0]).tolist()),
+        num_action_tokens=trajectory.num_action_tokens,
+        num_bytes=BYTES_PER_TOKEN * len(versions) + BYTES_PER_REWARD * len(trajectory.reward_values),
     )

@@ -17,6 +17,9 @@ from soliton.types import Trajectory
 
 Record = TypeVar("Record")
 
+Arrival = tuple[Trajectory, bytes]
+"""A trajectory and the bytes of which `decode_trajectory` makes it: stored as they came, not encoded once more."""
+
 
 def encode_record(record: msgspec.Struct) -> bytes:
     """Any record of the data plane as msgpack; arrays inside it are little-endian bytes."""
@@ -48,6 +51,20 @@ def decode_trajectory(data: bytes) -> Trajectory:
         ValueError: as `decode_record`.
     """
     return decode_record(data, Trajectory)
+
+
+def decode_arrivals(data: bytes) -> list[Arrival]:
+    """The trajectories of a list, each with its part of `data`.
+
+    Raises:
+        ValueError: as `decode_record`.
+    """
+    decode = _decoder(Trajectory).decode
+    try:
+        parts = [bytes(part) for part in _PARTS.decode(data)]
+        return [(decode(part), part) for part in parts]
+    except msgspec.MsgspecError:  # is said again with its place in the list
+        return [(each, encode_trajectory(each)) for each in decode_record(data, list[Trajectory])]
 
 
 def _encode_array(value: Any) -> bytes:
@@ -82,4 +99,5 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(kind, dec_hook=_decode_array)
 
 
+_PARTS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_array)

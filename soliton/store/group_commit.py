@@ -12,6 +12,7 @@ from typing import Protocol
 
 from soliton.errors import RunError, StorageFullError
 from soliton.store import wire
+from soliton.store.codec import Arrival
 from soliton.store.store import CommitAck
 from soliton.types import Trajectory
 
@@ -21,7 +22,7 @@ Answers = list[wire.CommitAnswer]
 class CommitsMany(Protocol):
     """The store's side."""
 
-    def commit_many(self, trajectories: Sequence[Trajectory]) -> list[CommitAck]:
+    def commit_many(self, trajectories: Sequence[Trajectory], encoded: Sequence[bytes] = ()) -> list[CommitAck]:
         """Several commits at once, whether there is room or not; all of them or, if one is refused, none."""
         ...
 
@@ -35,9 +36,9 @@ class GroupCommit:
 
     def __init__(self, store: CommitsMany) -> None:
         self._store = store
-        self._waiting: list[tuple[list[Trajectory], asyncio.Future[Answers]]] = []
+        self._waiting: list[tuple[list[Arrival], asyncio.Future[Answers]]] = []
 
-    async def commit(self, trajectories: list[Trajectory]) -> Answers:
+    async def commit(self, arrivals: list[Arrival]) -> Answers:
         """An answer per trajectory, in their order.
 
         Raises:
@@ -47,32 +48,33 @@ class GroupCommit:
         written: asyncio.Future[Answers] = loop.create_future()
         if not self._waiting:
             loop.call_soon(self._write)
-        self._waiting.append((trajectories, written))
+        self._waiting.append((arrivals, written))
         return await written
 
     def _write(self) -> None:
         group, self._waiting = self._waiting, []
         try:
-            answers = iter(self._commit([each for trajectories, _ in group for each in trajectories]))
+            answers = iter(self._commit([each for arrivals, _ in group for each in arrivals]))
         except Exception as error:  # for every caller: it is raised where it is awaited
             for _, written in group:
                 if not written.done():
                     written.set_exception(error)
             return
-        for trajectories, written in group:
-            own = [next(answers) for _ in trajectories]
+        for arrivals, written in group:
+            own = [next(answers) for _ in arrivals]
             if not written.done():  # its client may have gone
                 written.set_result(own)
 
-    def _commit(self, trajectories: list[Trajectory]) -> Answers:
+    def _commit(self, arrivals: list[Arrival]) -> Answers:
         """All together; one by one if that is refused, so that each has its own answer."""
+        trajectories = [trajectory for trajectory, _ in arrivals]
         try:
-            acks = self._store.commit_many(trajectories)
+            acks = self._store.commit_many(trajectories, [encoded for _, encoded in arrivals])
         except StorageFullError:
             raise
         except (RunError, ValueError) as error:
-            if len(trajectories) > 1:
-                return [answer for trajectory in trajectories for answer in self._commit([trajectory])]
+            if len(arrivals) > 1:
+                return [answer for arrival in arrivals for answer in self._commit([arrival])]
             kind = "RunError" if isinstance(error, RunError) else "ValueError"
             return [wire.CommitAnswer(trajectories[0].attempt, failure=wire.Failure(kind, str(error)))]
         return [wire.CommitAnswer(each.attempt, ack) for each, ack in zip(trajectories, acks, strict=True)]

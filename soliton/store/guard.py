@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hmac
 
-from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,6 +21,7 @@ class Guard:
         self._app = app
         self._secret = f"Bearer {token}".encode()
         self._run_id = run_id
+        self._run_header = (wire.RUN_HEADER.encode(), run_id.encode("latin-1"))
         self._hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,7 +35,7 @@ class Guard:
 
         async def send_with_run(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[wire.RUN_HEADER] = self._run_id
+                message["headers"] = [*message["headers"], self._run_header]
             await send(message)
 
         await self._app(scope, receive, send_with_run)

@@ -9,7 +9,8 @@ again to the same call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from starlette.applications import Starlette
@@ -21,7 +22,7 @@ from starlette.routing import Route
 
 from soliton.errors import ConfigError, RunError, StorageFullError
 from soliton.store import wire
-from soliton.store.codec import decode_record
+from soliton.store.codec import decode_arrivals, decode_record
 from soliton.store.group_commit import GroupCommit
 from soliton.store.guard import Guard
 from soliton.store.limits import HubLimits
@@ -43,7 +44,7 @@ class ServedStore(Store, RewardedStore, Protocol):
         """Whether there is no room for it now."""
         ...
 
-    def commit_many(self, trajectories: Sequence[Trajectory]) -> list[CommitAck]:
+    def commit_many(self, trajectories: Sequence[Trajectory], encoded: Sequence[bytes] = ()) -> list[CommitAck]:
         """Several commits at once, whether there is room or not; all of them or, if one is refused, none."""
         ...
 
@@ -105,7 +106,7 @@ class Hub:
 
     async def lease(self, request: Request) -> Response:
         """`Store.lease`; repeated under the same number it grants the same leases again."""
-        ask = await self._read(request, wire.LeaseRequest)
+        ask = await self._read(request, partial(decode_record, kind=wire.LeaseRequest))
         call = self._calls.setdefault((ask.client, ask.holder, ask.slot), _Call())
         while call.asking is not None and not call.asking.done():  # the client gave up on an earlier request
             call.asking.cancel()
@@ -123,27 +124,26 @@ class Hub:
 
         Requests that arrive together may pass the store's byte limit, as each is carried out whole.
         """
-        trajectories = await self._read(request, list[Trajectory])
-        admitted = [trajectory for trajectory in trajectories if not self._store.must_wait(trajectory)]
-        if trajectories and not admitted:
+        arrivals = await self._read(request, decode_arrivals)
+        admitted = [arrival for arrival in arrivals if not self._store.must_wait(arrival[0])]
+        if arrivals and not admitted:
             raise HTTPException(429, "the store is full until the learner takes a batch", self.retry_after)
-        answers = {answer.attempt: answer for answer in await self._commits.commit(admitted)}
-        return answer(
-            wire.CommitAnswers(
-                [answers.get(each.attempt) or wire.CommitAnswer(each.attempt) for each in trajectories],
-                self._limits.retry_after_s,
-            )
-        )
+        answers = await self._commits.commit(admitted)
+        if len(admitted) < len(arrivals):
+            answered = {answer.attempt: answer for answer in answers}
+            attempts = [trajectory.attempt for trajectory, _ in arrivals]
+            answers = [answered.get(attempt) or wire.CommitAnswer(attempt) for attempt in attempts]
+        return answer(wire.CommitAnswers(answers, self._limits.retry_after_s))
 
     async def take(self, request: Request) -> Response:
         """`Store.take`."""
-        ask = await self._read(request, wire.TakeRequest)
+        ask = await self._read(request, partial(decode_record, kind=wire.TakeRequest))
         items = await self._wait(request, asyncio.create_task(self._store.take()), ask.wait_s)
         return Response(status_code=204) if items is None else answer(wire.TakeAnswer(items))
 
     async def finish_step(self, request: Request) -> Response:
         """`Store.finish_step`."""
-        ask = await self._read(request, wire.FinishRequest)
+        ask = await self._read(request, partial(decode_record, kind=wire.FinishRequest))
         async with asyncio.timeout(self._limits.answer_s):
             await self._store.finish_step(ask.trained, ask.publication)
         return answer(wire.Done())
@@ -162,10 +162,10 @@ class Hub:
         call.leases = await self._store.lease(ask.limit, ask.holder)
         return call.leases
 
-    async def _read(self, request: Request, kind: type[Body]) -> Body:
-        """The body as a valid `kind`."""
+    async def _read(self, request: Request, decode: Callable[[bytes], Body]) -> Body:
+        """The body, decoded and valid."""
         try:
-            return decode_record(await self.read_body(request), kind)
+            return decode(await self.read_body(request))
         except ValueError as error:
             raise HTTPException(400, str(error)) from error
 

@@ -9,8 +9,11 @@ told apart from a broken one.
 from __future__ import annotations
 
 import errno
+import itertools
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
 
 from soliton.errors import RunError, StorageFullError
 from soliton.failpoints import failpoint
@@ -41,8 +44,15 @@ FULL_CODES = frozenset(
 FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 """The same from the system, for the file of payloads."""
 
+Statement = tuple[str, tuple[str | int | None, ...]]
+"""A query and its values. Equal queries in a row go to SQLite together."""
+
 _KEY = "draw = ? AND sample = ? AND attempt = ?"
 _PAYLOAD = "payload_start = ?, payload_bytes = ?, payload_hash = ?"
+_ACCEPTED = (
+    "UPDATE attempts SET state = 'queued', committed_us = ?, versions = ?, num_action_tokens = ?, num_bytes = ?, "
+    f"{_PAYLOAD} WHERE {_KEY}"
+)
 
 
 class Journal:
@@ -58,6 +68,16 @@ class Journal:
         self._connection = connection
         self._payloads = payloads
         self._path = path
+        self._encoded: dict[int, bytes] = {}
+
+    @contextmanager
+    def encoded(self, trajectories: Sequence[Trajectory], bodies: Sequence[bytes]) -> Iterator[None]:
+        """While this lasts, the bytes of `trajectories` are known and need not be made."""
+        self._encoded = {id(trajectory): body for trajectory, body in zip(trajectories, bodies, strict=False)}
+        try:
+            yield
+        finally:
+            self._encoded = {}
 
     def write(self, changes: Sequence[Change]) -> None:
         """Make `changes` last, in order, in one transaction.
@@ -68,8 +88,9 @@ class Journal:
         """
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            for change in changes:
-                self._apply(change)
+            statements = (statement for change in changes for statement in self._statements(change))
+            for query, rows in itertools.groupby(statements, key=itemgetter(0)):
+                self._connection.executemany(query, [values for _, values in rows])
             self._payloads.write()
             failpoint("store.before_commit")
             self._connection.execute("COMMIT")
@@ -81,25 +102,24 @@ class Journal:
                 self._connection.execute("ROLLBACK")
             raise write_error(self._path, error) from error
 
-    def _apply(self, change: Change) -> None:
-        run = self._connection.execute
+    def _statements(self, change: Change) -> list[Statement]:
+        statement: Statement
         match change:
             case Issued(lease):
-                run(
+                statement = (
                     "INSERT INTO attempts (draw, sample, attempt, state, holder, issued_us, lease_version) "
                     "VALUES (?, ?, ?, 'in_flight', ?, ?, ?)",
                     (*_key(lease.attempt), lease.holder, microseconds(lease.issued_s), lease.version),
                 )
             case RewardAwaited(trajectory, committed_s):
-                run(
+                statement = (
                     f"UPDATE attempts SET committed_us = ?, versions = '', {_PAYLOAD} WHERE {_KEY}",
                     (microseconds(committed_s), *self._append(trajectory, ""), *_key(trajectory.attempt)),
                 )
             case Accepted(queued, trajectory):
                 versions = ",".join(map(str, queued.versions))
-                run(
-                    "UPDATE attempts SET state = 'queued', committed_us = ?, versions = ?, num_action_tokens = ?, "
-                    f"num_bytes = ?, {_PAYLOAD} WHERE {_KEY}",
+                statement = (
+                    _ACCEPTED,
                     (
                         microseconds(queued.committed_s),
                         versions,
@@ -110,7 +130,7 @@ class Journal:
                     ),
                 )
             case Failed(trajectory, reason, committed_s):
-                run(
+                statement = (
                     "UPDATE attempts SET state = 'dropped', reason = ?, committed_us = ?, versions = '', "
                     f"{_PAYLOAD} WHERE {_KEY}",
                     (
@@ -121,11 +141,14 @@ class Journal:
                     ),
                 )
             case Superseded(attempt):
-                run(f"UPDATE attempts SET state = 'superseded' WHERE {_KEY}", _key(attempt))
+                statement = (f"UPDATE attempts SET state = 'superseded' WHERE {_KEY}", _key(attempt))
             case Dropped(attempt, reason):
-                run(f"UPDATE attempts SET state = 'dropped', reason = ? WHERE {_KEY}", (reason.value, *_key(attempt)))
+                statement = (
+                    f"UPDATE attempts SET state = 'dropped', reason = ? WHERE {_KEY}",
+                    (reason.value, *_key(attempt)),
+                )
             case Trained(taken, batch, position):
-                run(
+                statement = (
                     "UPDATE attempts SET state = 'trained', batch = ?, position = ?, staleness = ?, "
                     f"min_trusted_version = ?, queued_us = ? WHERE {_KEY}",
                     (
@@ -138,32 +161,38 @@ class Journal:
                     ),
                 )
             case DrawMoved(number, state):
-                run("INSERT OR REPLACE INTO draws (number, state) VALUES (?, ?)", (number, state))
+                statement = ("INSERT OR REPLACE INTO draws (number, state) VALUES (?, ?)", (number, state))
             case Published(row):
-                run(
+                statement = (
                     "INSERT INTO publications (version, parent, step, sha256) VALUES (?, ?, ?, ?)",
                     (row.version, row.parent, row.step, row.sha256),
                 )
             case BatchFinished(number, version):
-                run("INSERT INTO batches (number, version) VALUES (?, ?)", (number, version))
+                statement = ("INSERT INTO batches (number, version) VALUES (?, ?)", (number, version))
             case Rewound(batches, version):
-                self._rewind(batches, version)
+                return _rewinding(batches, version)
+        return [statement]
 
     def _append(self, trajectory: Trajectory, versions: str) -> tuple[int, int, int]:
         """Values of the columns that say where the payload is, and what."""
-        body = encode_trajectory(trajectory)
+        body = self._encoded.get(id(trajectory)) or encode_trajectory(trajectory)
         return self._payloads.append(body), len(body), payload_hash(trajectory.attempt, versions, body)
 
-    def _rewind(self, batches: int, version: int) -> None:
-        run = self._connection.execute
-        run("UPDATE publications SET rolled_back = 1 WHERE version > ?", (version,))
-        run("UPDATE draws SET state = 'open' WHERE number IN (SELECT draw FROM attempts WHERE batch >= ?)", (batches,))
-        run(
+
+def _rewinding(batches: int, version: int) -> list[Statement]:
+    return [
+        ("UPDATE publications SET rolled_back = 1 WHERE version > ?", (version,)),
+        (
+            "UPDATE draws SET state = 'open' WHERE number IN (SELECT draw FROM attempts WHERE batch >= ?)",
+            (batches,),
+        ),
+        (
             "UPDATE attempts SET state = 'queued', batch = NULL, position = NULL, staleness = NULL, "
             "min_trusted_version = NULL, queued_us = NULL WHERE batch >= ?",
             (batches,),
-        )
-        run("DELETE FROM batches WHERE number >= ?", (batches,))
+        ),
+        ("DELETE FROM batches WHERE number >= ?", (batches,)),
+    ]
 
 
 def is_full(error: sqlite3.Error | OSError) -> bool:

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -102,17 +103,25 @@ class _Connection(HttpToolsProtocol):
     def __init__(self, config: uvicorn.Config, state: ServerState, header_s: float) -> None:
         super().__init__(config, state, {})
         self._header_s = header_s
+        self._expects_headers = True
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)  # type: ignore[arg-type]
+        assert isinstance(transport, asyncio.Transport)
+        super().connection_made(OneWrite(transport, self.loop))
         self._expect_headers()
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._expects_headers and self._late is None:  # seldom: most requests come in one piece
+            self._expect_headers()
+
     def on_message_begin(self) -> None:
-        self._expect_headers()
+        self._expects_headers = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        self._expects_headers = False
         self._forget()
         super().on_headers_complete()
 
@@ -121,10 +130,63 @@ class _Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _expect_headers(self) -> None:
-        self._forget()
         self._late = self.loop.call_later(self._header_s, self.transport.abort)
 
     def _forget(self) -> None:
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+
+class OneWrite(asyncio.Transport):
+    """What is written in one turn of the event loop leaves together: headers and body of an answer in one system call.
+
+    Otherwise each is sent, and received, by itself, which costs both sides more than making a small answer.
+
+    Args:
+        transport: sends.
+        loop: whose turns count.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes | bytearray | memoryview] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send `data` at the end of this turn."""
+        if not self._parts:
+            self._loop.call_soon(self._send)
+        self._parts.append(data)
+
+    def _send(self) -> None:
+        parts, self._parts = self._parts, []
+        if parts:
+            self._transport.write(b"".join(parts))
+
+    def close(self) -> None:
+        """Send what was written, then close."""
+        self._send()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._parts.clear()
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """As of the transport below, as the rest."""
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        """Read nothing more for now."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._transport.resume_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What is known of the connection."""
+        return self._transport.get_extra_info(name, default)

@@ -12,9 +12,10 @@ from __future__ import annotations
 import logging
 import secrets
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
+from soliton.atomic import Durability
 from soliton.errors import ConfigError, RunError
 from soliton.store.awaiting import AwaitingStore
 from soliton.store.changes import Change
@@ -28,8 +29,6 @@ from soliton.store.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
 from soliton.store.store import CommitAck
 from soliton.store.work import Work
 from soliton.types import AttemptId, Clock, Ledger, Trajectory
-
-Durability = Literal["process", "power"]
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +135,11 @@ class SqliteStore(AwaitingStore):
     def reissue_lost(self, issued_before_s: float) -> list[AttemptId]:
         """Presume, as `lose` does, that attempts leased before `issued_before_s` of the caller's clock are lost."""
         return super().reissue_lost(issued_before_s + self._later.offset_s)
+
+    def commit_many(self, trajectories: Sequence[Trajectory], encoded: Sequence[bytes] = ()) -> list[CommitAck]:
+        """As `WaitingStore.commit_many`."""
+        with self._journal.encoded(trajectories, encoded):
+            return super().commit_many(trajectories)
 
     def close_file(self) -> None:
         """Close the store and its file. Nothing can be asked of it afterwards.

@@ -155,8 +155,16 @@ class WaitingStore(abc.ABC):
         self._closed = True
         self._wake()
 
-    def commit_many(self, trajectories: Sequence[Trajectory]) -> list[CommitAck]:
+    def commit_many(
+        self,
+        trajectories: Sequence[Trajectory],
+        encoded: Sequence[bytes] = (),  # noqa: ARG002  (for a store that writes bytes)
+    ) -> list[CommitAck]:
         """Several commits at once, whether there is room or not; all of them or, if one is refused, none.
+
+        Args:
+            trajectories: what is handed in.
+            encoded: if they came as bytes, those of each, which a store that writes bytes may write as they are.
 
         Raises:
             ValueError, RunError: as `commit`.

@@ -57,7 +57,7 @@ def over_hub(make: Make) -> Run:
     """The same store, reached through a real hub on loopback; virtual time jumps when nothing is under way on it."""
 
     def run_over_hub(config: StoreConfig, initial: Publication | None, body: Body) -> None:
-        clock = VirtualClock(0, quiet_s=0.004)
+        clock = VirtualClock(0, quiet_s=0.02)
 
         async def main() -> None:
             async with over_http(make(config, clock, initial), clock, hub=HubLimits(retry_after_s=0.01)) as store:

@@ -73,6 +73,47 @@ def test_an_invalid_trajectory_cannot_be_made_and_the_message_says_where(changes
         trajectory(**changes)
 
 
+def a_rule_is_broken(token_ids, roles, logprobs, versions):
+    """The rules of a token, one token at a time."""
+    for token, role, logprob, version in zip(token_ids, roles, logprobs, versions, strict=True):
+        if token < 0 or role not in (0, 1, 2):
+            return True
+        if role == 2 and not (math.isfinite(logprob) and logprob <= 0 and version >= 0):
+            return True
+        if role != 2 and not (math.isnan(logprob) and version == -1):
+            return True
+    return 2 not in roles
+
+
+ODD_LOGPROBS = st.sampled_from([-0.5, 0.0, -0.0, -3e38, -1e-45, 1e-45, 0.5, math.inf, -math.inf, math.nan])
+ODD_TOKENS = st.tuples(
+    st.sampled_from([0, 1, 2**31 - 1, -1, -(2**31)]),
+    st.sampled_from([0, 1, 2, 3, 255]),
+    ODD_LOGPROBS,
+    st.sampled_from([-1, 0, 7, 2**31 - 1, -2, -(2**31)]),
+)
+GOOD_TOKENS = st.sampled_from([(0, 0, math.nan, -1), (5, 1, math.nan, -1), (2**31 - 1, 2, -0.5, 7), (5, 2, 0.0, 0)])
+
+
+@settings(max_examples=400)
+@given(st.lists(st.one_of(GOOD_TOKENS, GOOD_TOKENS, GOOD_TOKENS, ODD_TOKENS), min_size=1, max_size=6))
+def test_a_trajectory_is_refused_exactly_if_a_token_breaks_a_rule(tokens):
+    token_ids, roles, logprobs, versions = (list(each) for each in zip(*tokens, strict=True))
+    given_ = {
+        "token_ids": token_ids,
+        "roles": np.array(roles, np.uint8),
+        "rollout_logprobs": logprobs,
+        "versions": versions,
+        "reward_positions": [],
+        "reward_values": [],
+    }
+    if a_rule_is_broken(token_ids, roles, logprobs, versions):
+        with pytest.raises(ValueError):
+            trajectory(**given_)
+    else:
+        assert trajectory(**given_).num_action_tokens == roles.count(2)
+
+
 def test_an_empty_trajectory_must_have_failed():
     empty = dict.fromkeys(
         ("token_ids", "roles", "rollout_logprobs", "versions", "reward_positions", "reward_values"), ()

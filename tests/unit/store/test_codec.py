@@ -2,8 +2,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from soliton.store.codec import decode_record, decode_trajectory, encode_record, encode_trajectory
-from soliton.types import AttemptId
+from soliton.store.codec import decode_arrivals, decode_record, decode_trajectory, encode_record, encode_trajectory
+from soliton.types import AttemptId, Trajectory
 from tests.fakes.trajectories import failed, trajectory
 
 
@@ -63,3 +63,29 @@ def test_only_numbers_text_and_arrays_can_be_written():
 def test_another_type_is_refused():
     with pytest.raises(ValueError, match="not a valid AttemptId"):
         decode_record(encode_trajectory(trajectory()), AttemptId)
+
+
+def test_each_trajectory_of_a_list_comes_with_its_own_bytes():
+    sent = [encode_trajectory(trajectory(AttemptId(draw), (draw,) * (draw + 1))) for draw in range(3)]
+    arrivals = decode_arrivals(encode_record([msgspec.Raw(each) for each in sent]))
+    assert [data for _, data in arrivals] == sent
+    assert [encode_trajectory(record) for record, _ in arrivals] == sent
+    assert decode_arrivals(encode_record([])) == []
+
+
+@pytest.mark.parametrize(
+    "broken", [b"\xc1", b"\x91", encode_trajectory(trajectory()), b"\x92" + encode_trajectory(trajectory())]
+)
+def test_a_list_that_is_none_is_refused_as_a_list(broken):
+    with pytest.raises(ValueError) as expected:
+        decode_record(broken, list[Trajectory])
+    with pytest.raises(ValueError) as refused:
+        decode_arrivals(broken)
+    assert str(refused.value) == str(expected.value)
+
+
+def test_a_list_with_an_invalid_trajectory_is_refused_with_its_place_in_the_list():
+    good = msgspec.msgpack.decode(encode_trajectory(trajectory()))
+    broken = msgspec.msgpack.encode([good, good | {"roles": bytes([1, 2, 7])}])
+    with pytest.raises(ValueError, match=r"roles\[2\] = 7; roles are \[0, 1, 2\] - at `\$\[1\]`"):
+        decode_arrivals(broken)

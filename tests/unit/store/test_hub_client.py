@@ -264,9 +264,9 @@ def test_commits_that_come_during_a_request_travel_together_and_each_hears_its_o
     sizes: list[int] = []
     original = store.commit_many
 
-    def counted(trajectories):
+    def counted(trajectories, encoded):
         sizes.append(len(trajectories))
-        return original(trajectories)
+        return original(trajectories, encoded)
 
     store.commit_many = counted
 

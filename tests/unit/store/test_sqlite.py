@@ -4,11 +4,14 @@ import os
 import sqlite3
 import sys
 
+import msgspec
 import pytest
 
 from soliton.errors import ConfigError, RunError, StorageFullError
+from soliton.store.codec import encode_trajectory
 from soliton.store.config import StoreConfig
 from soliton.store.history import consumed_batches, ledger_at_rest
+from soliton.store.payloads import payload_path
 from soliton.store.sqlite import SqliteStore
 from soliton.types import AttemptId, Publication
 from tests.fakes.manual_clock import ManualClock
@@ -208,6 +211,20 @@ def test_the_durability_is_what_was_asked_for(path, durability, level):
     store = opened(path, durability=durability)
     assert store._connection.execute("PRAGMA synchronous").fetchone() == (level,)
     assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_bytes_that_a_trajectory_came_as_are_written_as_they_came(path):
+    store = begun(path)
+    records = [trajectory(lease.attempt, (0,) * 5) for lease in at_once(store.lease(2))]
+    fields = [msgspec.msgpack.decode(encode_trajectory(record)) for record in records]
+    came = [msgspec.msgpack.encode(dict(reversed(each.items()))) for each in fields]  # valid, and not as we encode
+    assert store.commit_many(records, came) == ["queued", "queued"]
+    assert payload_path(path).read_bytes() == b"".join(came)
+    store.close_file()
+    resumed = opened(path)
+    assert resumed.findings == ()
+    taken = [item.trajectory for item in at_once(resumed.take())]
+    assert [encode_trajectory(each) for each in taken] == [encode_trajectory(record) for record in records]
 
 
 @pytest.mark.parametrize(("durability", "flushes"), [("process", 0), ("power", 2)])
