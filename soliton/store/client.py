@@ -178,23 +178,35 @@ class HubStore:
         """Send what is there, then what came meanwhile, until nothing is left."""
         batch: list[_Commit] = []
         try:
-            while batch := self._next_batch():
-                try:
-                    answer = await self._connection.ask_once(wire.COMMIT, wire.CommitAnswers, partial(_body, batch))
-                    if isinstance(answer, NotNow):
-                        self._send_later(batch, answer.retry_after_s)
-                    else:
-                        self._settle(batch, answer)
-                except (RunError, ValueError) as error:
-                    for commit in batch:
-                        if not commit.ack.done():
-                            commit.ack.set_exception(error)
+            while self._commits:
+                await self._gather()
+                batch = self._next_batch()
+                if batch:
+                    await self._send(batch)
+                batch = []
         finally:
             for commit in (*batch, *self._commits):  # nothing is left unless this was cancelled: nobody waits for ever
                 commit.ack.cancel()
             task = asyncio.current_task()
             assert task is not None
             self._senders.discard(task)
+
+    async def _send(self, batch: list[_Commit]) -> None:
+        try:
+            answer = await self._connection.ask_once(wire.COMMIT, wire.CommitAnswers, partial(_body, batch))
+            if isinstance(answer, NotNow):
+                self._send_later(batch, answer.retry_after_s)
+            else:
+                self._settle(batch, answer)
+        except (RunError, ValueError) as error:
+            for commit in batch:
+                if not commit.ack.done():
+                    commit.ack.set_exception(error)
+
+    async def _gather(self) -> None:
+        """Let others join: a request costs the hub as much as writing four trajectories."""
+        if self._limits.gather_s > 0 and len(self._commits) < self._limits.max_batch:
+            await self._connection.sleep(self._limits.gather_s)
 
     def _send_later(self, commits: list[_Commit], retry_after_s: float) -> None:
         """Commits for which there is no room wait apart; others, which may need none, go on."""

@@ -39,6 +39,7 @@ class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
         answer_s: time for an answer to arrive whole, the wait that was asked for not included.
         long_poll_s: how long lease and take ask the hub to wait before it says "nothing yet".
         max_batch: trajectories in one commit request.
+        gather_s: how long a commit waits for others before they are sent together; 0 sends at once.
         max_commit_requests: commit requests under way together; what comes meanwhile travels with the next one.
         max_body_bytes: largest commit request; one trajectory that is larger is refused here.
         max_answer_bytes: largest answer that is read.
@@ -48,6 +49,7 @@ class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
     answer_s: float = 30.0
     long_poll_s: float = 20.0
     max_batch: int = 64
+    gather_s: float = 0.0
     max_commit_requests: int = 1
     max_body_bytes: int = MAX_BODY_BYTES
     max_answer_bytes: int = 2**30

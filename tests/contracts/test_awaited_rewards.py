@@ -10,7 +10,7 @@ from soliton.reasons import Status
 from soliton.store.config import StoreConfig
 from soliton.store.rewards import TooEarlyError, awaits_reward
 from soliton.types import AttemptId
-from tests.contracts.test_store import IMPLEMENTATIONS, blocks, finish, start
+from tests.contracts.stores import IMPLEMENTATIONS, blocks, finish, start
 from tests.fakes.trajectories import publication, trajectory
 
 

@@ -15,10 +15,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from soliton.config import RunConfig
 from soliton.report.quiet import QuietView
 from soliton.runtime.replay import replay
 from soliton.store.history import consumed_batches, ledger_at_rest
+from soliton.weights import PublishedVersions
 from tests.invariants.calculator_runs import ROOT, small_run
 
 PATIENCE_S = 300.0
@@ -223,31 +226,40 @@ def assert_nothing_is_left(run_dir: Path) -> None:
     assert not (run_dir / "weights" / "evaluation").exists()
 
 
+def assert_books_are_right(config: RunConfig, steps: int) -> None:
+    """`steps` steps were trained, each on a batch of its own; everything issued is accounted for."""
+    run_dir = Path(config.run.dir)
+    trained = steps * config.train.batch_size
+    ledger = ledger_at_rest(run_dir / "store.sqlite")
+    assert ledger.balance == 0
+    assert ledger.trained == trained
+    samples = [item.trajectory.attempt for _, items, _ in consumed_batches(run_dir / "store.sqlite") for item in items]
+    assert len({(attempt.draw, attempt.sample) for attempt in samples}) == len(samples) == trained
+    assert [row["step"] for row in train_rows(run_dir)] == list(range(1, steps + 1))
+
+
 def assert_ended_well(config: RunConfig) -> None:
     """The run is finished, its books are right, what it did can be repeated, and it left nothing behind."""
     run_dir = Path(config.run.dir)
     summary = summary_of(run_dir)
     assert summary["exit"] == {"status": "finished", "reason": None}
-    trained = config.train.steps * config.train.batch_size
-    ledger = ledger_at_rest(run_dir / "store.sqlite")
-    assert ledger.balance == 0
-    assert ledger.trained == trained
-    assert summary["ledger"] == {
-        "issued": ledger.issued,
-        "trained": ledger.trained,
-        "queued": ledger.queued,
-        "in_flight": ledger.in_flight,
-        "superseded": ledger.superseded,
-        "dropped": ledger.dropped,
-    }
-    samples = [item.trajectory.attempt for _, items, _ in consumed_batches(run_dir / "store.sqlite") for item in items]
-    assert len({(attempt.draw, attempt.sample) for attempt in samples}) == len(samples) == trained
-    assert [row["step"] for row in train_rows(run_dir)] == list(range(1, config.train.steps + 1))
+    assert_books_are_right(config, config.train.steps)
+    assert summary["ledger"] == to_builtins(ledger_at_rest(run_dir / "store.sqlite"))
     every = config.eval.every_steps or config.train.steps + 1
     assert sorted(row["step"] for row in rows(run_dir, "eval")) == list(range(every, config.train.steps + 1, every))
     repeated = replay(run_dir, QuietView(io.StringIO()))
     assert repeated.sha256 == summary["weights_sha256"]["actor"]
     assert repeated.critic_sha256 == summary["weights_sha256"]["critic"]
+    assert_nothing_is_left(run_dir)
+
+
+def assert_stopped_well(config: RunConfig) -> None:
+    """The run was stopped by SIGTERM: its books are right, what it did can be repeated, and it left nothing behind."""
+    run_dir = Path(config.run.dir)
+    assert summary_of(run_dir)["exit"] == {"status": "interrupted", "reason": "SIGTERM"}
+    assert_books_are_right(config, len(train_rows(run_dir)))
+    newest, _ = PublishedVersions(run_dir / "weights").load_newest()
+    assert replay(run_dir, QuietView(io.StringIO())).sha256 == newest.sha256
     assert_nothing_is_left(run_dir)
 
 

@@ -287,6 +287,32 @@ def test_commits_that_come_during_a_request_travel_together_and_each_hears_its_o
     assert sizes[:2] == [1, 64]
 
 
+def test_a_commit_that_may_wait_for_others_takes_along_what_comes_meanwhile():
+    store = MemoryStore(StoreConfig(batch_size=100, max_staleness=0), RealClock(), publication(0))
+    sizes: list[int] = []
+    original = store.commit_many
+
+    def counted(trajectories, encoded):
+        sizes.append(len(trajectories))
+        return original(trajectories, encoded)
+
+    store.commit_many = counted
+
+    async def main():
+        leases = await store.lease(67)
+        async with over_http(store, RealClock(), client=ClientLimits(gather_s=0.3)) as hub:
+            early = asyncio.create_task(hub.commit(trajectory(leases[0].attempt)))
+            await asyncio.sleep(0.05)
+            late = [hub.commit(trajectory(each.attempt)) for each in leases[1:3]]
+            assert await asyncio.gather(early, *late) == ["queued"] * 3
+        async with over_http(store, RealClock(), client=ClientLimits(gather_s=1000.0)) as hub:
+            whole = [hub.commit(trajectory(each.attempt)) for each in leases[3:]]  # as many as go into one request
+            assert await asyncio.wait_for(asyncio.gather(*whole), 60.0) == ["queued"] * 64
+
+    asyncio.run(main())
+    assert sizes == [3, 64]
+
+
 def test_a_trajectory_larger_than_a_request_is_refused_before_it_is_sent():
     async def refused(client):
         with pytest.raises(ValueError, match=r"trajectory d3s0a0 is \d+ bytes, a commit takes 100"):
