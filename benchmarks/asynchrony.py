@@ -10,7 +10,8 @@ from the warm start in tests/data, for three tool latencies: none, heavy-tailed 
 * bound = sync / max(train_busy, engine_busy): the best that any overlap could give. The bar is on ratio / bound.
 * learner_idle_share: share of the async steps' time in which the learner waited for a batch.
 * hub_core_share: CPU time of the controller's process (store, hub, supervision, metrics) per second of these steps.
-Times are of the steps after the first `WARM_UP`, by when every process has begun and the pipeline is full. Medians.
+Times are of the steps after the first `WARM_UP`, by when every process has begun and the pipeline is full. Medians over
+`ROUNDS`; sync is not in ratio / bound, so each of its runs is compared with `PAIRS` async runs and their replays.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from soliton.types import Publication
 ROOT = Path(__file__).parents[1]
 LATENCIES = {"0": None, "5-500": (0.005, 0.5), "50-2000": (0.05, 2.0)}
 """Name (milliseconds) -> range in seconds."""
-WARM_UP, STEPS, ROUNDS = 4, 12, 3
+WARM_UP, STEPS, ROUNDS, PAIRS = 4, 12, 3, 2
 ENGINE_TRAJECTORIES = 512
 
 
@@ -50,15 +51,21 @@ def measure() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         rate = statistics.median(_engine_rate(Path(folder) / f"engine-{i}") for i in range(ROUNDS))
         for name, range_s in LATENCIES.items():
-            rounds = [_round(Path(folder) / f"{name}-{i}", range_s, rate, seed=i) for i in range(ROUNDS)]
+            rounds = [
+                pair for i in range(ROUNDS) for pair in _round(Path(folder) / f"{name}-{i}", range_s, rate, seed=i)
+            ]
             figures |= {f"async_speedup.{name}.{key}": statistics.median(r[key] for r in rounds) for key in rounds[0]}
     return figures
 
 
-def _round(root: Path, range_s: tuple[float, float] | None, engine_rate: float, seed: int) -> dict[str, float]:
+def _round(root: Path, range_s: tuple[float, float] | None, engine_rate: float, seed: int) -> list[dict[str, float]]:
     sync = _config(root / "sync", range_s, seed, ["max_staleness=0", "rollout.max_in_flight=64"])
-    overlapped = _config(root / "async", range_s, seed, [])
     sync_s = _window_s(_train(sync)[0])
+    overlapped = [_config(root / f"async-{i}", range_s, seed, []) for i in range(PAIRS)]
+    return [_compared(config, sync_s, engine_rate) for config in overlapped]
+
+
+def _compared(overlapped: RunConfig, sync_s: float, engine_rate: float) -> dict[str, float]:
     rows, controller_s = _train(overlapped)
     async_s = _window_s(rows)
     train_busy_s = _replay_s(Path(overlapped.run.dir))

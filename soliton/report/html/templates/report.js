@@ -63,7 +63,7 @@
   const hideTip = () => { $("tip").hidden = true; };
 
   const chart = (panel, [width, height]) => {
-    const left = 46, right = 10, top = 8, bottom = 22;
+    const left = 54, right = 10, top = 8, bottom = 22;
     const show = panel.share ? percent : number;
     const xs = panel.series.flatMap((s) => s.x);
     let ys = panel.series.flatMap((s) => s.y).concat((panel.whiskers ?? []).flatMap((w) => [w.low, w.high]));
