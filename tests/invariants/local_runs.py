@@ -223,7 +223,6 @@ def assert_nothing_is_left(run_dir: Path) -> None:
     temporary = [name for name in names if name.suffix in {".new", ".old", ".partial"}]
     assert not temporary
     assert not (run_dir / "hub.json").exists()
-    assert not (run_dir / "weights" / "evaluation").exists()
 
 
 def assert_books_are_right(config: RunConfig, steps: int) -> None:
@@ -251,11 +250,16 @@ def assert_ended_well(config: RunConfig) -> None:
     assert repeated.sha256 == summary["weights_sha256"]["actor"]
     assert repeated.critic_sha256 == summary["weights_sha256"]["critic"]
     assert_nothing_is_left(run_dir)
+    assert not (run_dir / "weights" / "evaluation").exists()
 
 
-def assert_stopped_well(config: RunConfig) -> None:
-    """The run was stopped by SIGTERM: its books are right, what it did can be repeated, and it left nothing behind."""
-    run_dir = Path(config.run.dir)
+def assert_stopped_well(run: Running, config: RunConfig) -> None:
+    """The run was stopped by SIGTERM: its books are right, what it did can be repeated, and it left nothing behind.
+
+    Weights whose evaluation is still due stay for the run that goes on.
+    """
+    run_dir = run.run_dir
+    assert "Traceback" not in run.text()
     assert summary_of(run_dir)["exit"] == {"status": "interrupted", "reason": "SIGTERM"}
     assert_books_are_right(config, len(train_rows(run_dir)))
     newest, _ = PublishedVersions(run_dir / "weights").load_newest()

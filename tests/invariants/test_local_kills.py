@@ -124,10 +124,10 @@ def test_twenty_kills_of_a_role_at_random_moments(tmp_path: Path, role: str):  #
             run.until(f"restart {kill}", lambda before=before: process_of(run.run_dir, role) not in (before, None))
         goes_on_and_stops(run)
     assert_restarted_in_time(run.run_dir, role)
-    assert_stopped_well(config)
+    assert_stopped_well(run, config)
     with resumed(run.run_dir, config) as run:
         goes_on_and_stops(run)
-    assert_stopped_well(config)
+    assert_stopped_well(run, config)
 
 
 @pytest.mark.slow
@@ -146,4 +146,4 @@ def test_twenty_kills_of_the_controller_at_random_moments(tmp_path: Path):  # fa
         arguments = ("--resume", str(run.run_dir))
     with resumed(run.run_dir, config) as run:
         goes_on_and_stops(run)
-    assert_stopped_well(config)
+    assert_stopped_well(run, config)

@@ -29,6 +29,7 @@ def assert_interrupted(run: Running, reason: str) -> None:
     assert summary_of(run.run_dir)["exit"] == {"status": "interrupted", "reason": reason}
     assert_nobody_is_left(run.run_dir)
     assert not (run.run_dir / "hub.json").exists()
+    assert "Traceback" not in run.text()
 
 
 def test_sigterm_during_a_stage_without_checkpoints_stops_it_soon(tmp_path: Path):

@@ -45,6 +45,8 @@ class RoleProcess:
         """Its exit code (minus the signal that killed it); nothing of its process group is left afterwards."""
         code = await self._process.wait()
         self.kill()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         return code
 
     def send(self, command: str) -> None:

@@ -84,8 +84,9 @@ class Supervisor:
                 async for event in process.events():
                     self._listen(event)
                 code = await process.wait()
-            finally:
+            finally:  # also when this is cancelled: what still runs when the event loop closes complains to the user
                 process.kill()
+                await process.wait()
             logger.info("%s ended: %s", self.name, describe_exit(code))
             if code == 0 or self._is_over or self._is_stopping:
                 return

@@ -17,7 +17,7 @@ class ScriptedProcess:
         self._script = script
         self.log = log
         self.pid = 1
-        self.killed = False
+        self.killed = self.waited = False
         self.commands: list[str] = []
 
     async def events(self):
@@ -26,6 +26,7 @@ class ScriptedProcess:
                 yield step
 
     async def wait(self) -> int:
+        self.waited = True
         return self._script[-1]
 
     def send(self, command: str) -> None:
@@ -94,6 +95,27 @@ def test_a_killed_role_is_started_again_and_its_death_is_told_before(tmp_path: P
     ]
     assert launcher.starts == 2
     assert launcher.processes[0].killed  # nothing of its group is left
+
+
+class HangingProcess(ScriptedProcess):
+    async def events(self):
+        await asyncio.Event().wait()
+        yield Progress()
+
+
+def test_a_cancelled_supervisor_leaves_no_process_that_is_still_ending(tmp_path: Path):
+    launcher = ScriptedLauncher(tmp_path / "log")
+    launcher.processes = [HangingProcess([-9], tmp_path / "log")]
+
+    async def main() -> None:
+        running = asyncio.create_task(make_supervisor(launcher, VirtualClock(0)).run())
+        await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+    assert launcher.processes[0].killed
+    assert launcher.processes[0].waited
 
 
 def test_a_crash_loop_ends_the_run_with_the_cause(tmp_path: Path):  # fault H1
