@@ -10,6 +10,7 @@ from soliton.study.execute import PROGRAM, Execution
 from soliton.study.outcomes import StudyResults
 from soliton.study.page import results_of, write_page
 from soliton.study.progress import StudyView
+from soliton.study.rules import judged
 from soliton.study.schedule import planned_runs
 from soliton.study.study import Study
 from soliton.study.sweep import SWEEP, families_of, part_of_the_sweep
@@ -67,6 +68,6 @@ def _with_seeds(study: Study, seeds: Mapping[str, tuple[int, ...]]) -> Study:
 def _said(results: StudyResults) -> str:
     lines = [f"{results.study.name}:"]
     for claim in results.study.claims:
-        verdict = claim.judge(results)
+        verdict = judged(claim, results)
         lines.append(f"  {verdict.outcome.upper()}: {claim.text}\n    {verdict.numbers}")
     return "\n".join(lines)

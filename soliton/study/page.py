@@ -21,7 +21,7 @@ from soliton.study.outcomes import (
     train_cpu_s,
 )
 from soliton.study.result import RunResult
-from soliton.study.rules import counted, shown
+from soliton.study.rules import counted, judged, shown
 from soliton.study.schedule import RateUnknownError, planned_runs
 from soliton.study.study import Arm, Study, Verdict
 
@@ -179,11 +179,11 @@ COLUMNS: dict[str, Cell] = {
 
 def _verdicts(found: Sequence[StudyResults]) -> str:
     """All claims with their verdicts."""
-    judged = [(results, claim, claim.judge(results)) for results in found for claim in results.study.claims]
-    verdicts: list[Verdict] = [verdict for _, _, verdict in judged]
+    found_out = [(results, claim, judged(claim, results)) for results in found for claim in results.study.claims]
+    verdicts: list[Verdict] = [verdict for _, _, verdict in found_out]
     rows = [
         [claim.text, f"`{results.study.name}`", f"**{verdict.outcome}**", verdict.numbers]
-        for results, claim, verdict in judged
+        for results, claim, verdict in found_out
     ]
     head = ["claim of the paper, in our words", "study", "verdict", "numbers"]
     lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] * 4, *rows]]

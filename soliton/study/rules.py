@@ -1,8 +1,8 @@
 """Rules that judge claims: numbers in, a verdict out. A claim that fails is said to fail.
 
-Three outcomes. "reproduced": the 95 % interval over seeds lies on the claimed side. "not reproduced": anything else
+Four outcomes. "reproduced": the 95 % interval over seeds lies on the claimed side. "not reproduced": anything else
 that could be measured; the numbers say whether the interval lies on the other side or holds both. "not testable at this
-scale": this study cannot measure it.
+scale": this study cannot measure it. "not known yet": some of its runs are still to be made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from soliton.evals.statistics import Estimate
 from soliton.study.outcomes import Quantity, StudyResults, lost
-from soliton.study.study import Verdict
+from soliton.study.study import Claim, Verdict
 
 LOSS = 0.10
 """Held-out accuracy that a run must have lost from its best to count as having lost reward. Chosen before the study:
@@ -112,9 +112,17 @@ def not_testable(why: str) -> Judge:
     return lambda _: Verdict("not testable at this scale", why)
 
 
+def judged(claim: Claim, results: StudyResults) -> Verdict:
+    """The verdict on a claim; none before every run of the study is there, for the first seeds may say anything."""
+    verdict = claim.judge(results)
+    if results.is_complete or verdict.outcome == "not testable at this scale":
+        return verdict
+    return Verdict("not known yet", verdict.numbers)
+
+
 def missing(*arms: str) -> Verdict:
     """Some arm has no results."""
-    return Verdict("not testable at this scale", f"no results of {' and '.join(arms)} yet")
+    return Verdict("not known yet", f"no results of {' and '.join(arms)} yet")
 
 
 def shown(estimate: Estimate | None) -> str:

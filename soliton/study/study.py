@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from soliton.study.outcomes import StudyResults
 
 Start = Literal["policy and critic", "policy"]
-Outcome = Literal["reproduced", "not reproduced", "not testable at this scale"]
+Outcome = Literal["reproduced", "not reproduced", "not testable at this scale", "not known yet"]
 
 
 @dataclass(frozen=True)

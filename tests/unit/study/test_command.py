@@ -22,7 +22,7 @@ def test_a_study_that_there_is_not_is_refused_with_those_that_there_are():
 
 def test_the_page_alone_runs_nothing_and_says_what_is_not_there(tmp_path: Path):
     shown = said("main", "--page", "--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs"))
-    assert shown.startswith("main:\n  NOT TESTABLE AT THIS SCALE")
+    assert shown.startswith("main:\n  NOT KNOWN YET")
     assert "no results of grpo yet" in shown
     assert not (tmp_path / "runs").exists()
     assert "## Verdicts" in (tmp_path / "out" / "study.md").read_text()

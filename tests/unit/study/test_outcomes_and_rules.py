@@ -15,7 +15,8 @@ from soliton.study.outcomes import (
     removed_share,
     train_cpu_s,
 )
-from soliton.study.rules import above, below, both, higher, keeps, loses, not_testable, shown
+from soliton.study.rules import above, below, both, higher, judged, keeps, loses, not_testable, shown
+from soliton.study.study import Claim
 from tests.unit.study.small_studies import STUDY, result
 
 
@@ -118,12 +119,22 @@ def test_bounds_hold_for_the_interval_not_for_the_mean():
 
 def test_what_was_not_run_is_not_judged():
     for judge in (loses("grpo"), keeps("grpo"), higher("sao", "grpo", accuracy_at_end, "accuracy")):
-        assert judge(results(sao=[(0.1, 0.2)])).outcome == "not testable at this scale"
+        assert judge(results(sao=[(0.1, 0.2)])).outcome == "not known yet"
     assert not_testable("too large")(results()).numbers == "too large"
     one_seed = results(sao=[(0.1, 0.9)], grpo=[(0.1, 0.2)])
     assert higher("sao", "grpo", accuracy_at_end, "accuracy")(one_seed).outcome == "not reproduced"
     assert shown(one_seed.mean("sao", accuracy_at_end)) == "0.900 (1 seed)"
     assert shown(None) == "—"
+
+
+def test_no_verdict_is_spoken_before_every_run_is_there():
+    claim = Claim("sao keeps its reward", keeps("sao"))
+    study = replace(STUDY, arms=STUDY.arms[:1], seeds=(0, 1))
+    first, both_seeds = ({seed: result("sao", seed, (0.1, 0.9)) for seed in seeds} for seeds in ((0,), (0, 1)))
+    assert judged(claim, StudyResults(study, {"sao": first})).outcome == "not known yet"
+    assert judged(claim, StudyResults(study, {"sao": both_seeds})).outcome == "reproduced"
+    scores = Claim("scores", not_testable("too large"))
+    assert judged(scores, StudyResults(study, {})).outcome == "not testable at this scale"
 
 
 def test_the_number_of_seeds_can_be_cut():
