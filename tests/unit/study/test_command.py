@@ -14,8 +14,8 @@ def said(*arguments: str, code: int = 0) -> str:
 
 
 def test_a_study_that_there_is_not_is_refused_with_those_that_there_are():
-    message = said("mian", code=2)
-    assert "study 'mian': there are 'sweep', 'main'" in message
+    message = said("mains", code=2)
+    assert "study 'mains': there are 'sweep', 'main'" in message
     assert message.rstrip().endswith("and 'all'; did you mean 'main'?")
     assert "--seeds: got 0; allowed is a whole number >= 1" in said("main", "--seeds", "0", code=2)
 
