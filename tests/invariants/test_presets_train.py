@@ -33,7 +33,8 @@ def needs(name: str) -> dict[str, Any]:
 def assert_it_learned(name: str, rows: list[dict[str, Any]], steps: int) -> None:
     """The actor moved, every number is one, and there is a critic exactly where the method has one."""
     rows = [row for row in rows if "actor/loss" in row]
-    assert len(rows) == steps
+    assert len(rows) >= steps  # a batch of groups that each earned the same moves no actor
+    assert rows[-1]["train/policy_step"] == steps
     assert all(math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float))
     assert any(row["actor/grad_norm"] > 0 for row in rows)
     assert all(("critic/loss" in row) == (TRAITS[name].critic is not None) for row in rows)
