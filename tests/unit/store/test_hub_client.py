@@ -259,7 +259,8 @@ def test_an_answer_that_does_not_fit_the_question_is_refused(call, behaviour, te
 # -- commits ----------------------------------------------------------------------------------------------------------
 
 
-def test_commits_that_come_during_a_request_travel_together_and_each_hears_its_own():
+def counting_store() -> tuple[MemoryStore, list[int]]:
+    """A store, and how many trajectories each request brought it."""
     store = MemoryStore(StoreConfig(batch_size=100, max_staleness=0), RealClock(), publication(0))
     sizes: list[int] = []
     original = store.commit_many
@@ -269,6 +270,11 @@ def test_commits_that_come_during_a_request_travel_together_and_each_hears_its_o
         return original(trajectories, encoded)
 
     store.commit_many = counted
+    return store, sizes
+
+
+def test_commits_that_come_during_a_request_travel_together_and_each_hears_its_own():
+    store, sizes = counting_store()
 
     async def main():
         leases = await store.lease(100)
@@ -288,15 +294,7 @@ def test_commits_that_come_during_a_request_travel_together_and_each_hears_its_o
 
 
 def test_a_commit_that_may_wait_for_others_takes_along_what_comes_meanwhile():
-    store = MemoryStore(StoreConfig(batch_size=100, max_staleness=0), RealClock(), publication(0))
-    sizes: list[int] = []
-    original = store.commit_many
-
-    def counted(trajectories, encoded):
-        sizes.append(len(trajectories))
-        return original(trajectories, encoded)
-
-    store.commit_many = counted
+    store, sizes = counting_store()
 
     async def main():
         leases = await store.lease(67)
