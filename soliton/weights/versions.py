@@ -2,8 +2,9 @@
 
 One writer (the learner), any number of readers (engines). Guarantees: a reader gets a version wholly, with the hash
 that its manifest states, or an error; a version that is removed while it is read is either read to its end or replaced
-by the newest (fault I6); numbers are never reused (fault I9). Nothing is flushed to disk: engines read a version within
-a step, a run that goes on after a power failure publishes anew, and a file that the failure tore is known by its hash.
+by the newest (fault I6); numbers are never reused (fault I9). Unless told otherwise nothing is flushed to disk:
+engines read a version within a step, a run that goes on publishes anew, and what a power failure tore is known by its
+hash.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 from safetensors import SafetensorError
 from torch import Tensor
 
-from soliton.atomic import atomic_folder
+from soliton.atomic import Durability, atomic_folder
 from soliton.errors import RunError
 from soliton.types import Publication
 from soliton.weights.digest import weights_sha256
@@ -35,10 +36,12 @@ class PublishedVersions:
 
     Args:
         root: made by the first `publish`.
+        durability: what a version survives whole. Without "power" its evaluation may be lost with the machine.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, durability: Durability = "process") -> None:
         self.root = root
+        self._durability = durability
 
     def publish(self, weights: Mapping[str, Tensor], publication: Publication) -> None:
         """Write one version; readers see it from then on.
@@ -55,8 +58,8 @@ class PublishedVersions:
         if final.exists():
             raise RunError(f"{final} exists already; a version number is never used twice")
         shapes = {name: [str(tensor.dtype).removeprefix("torch."), *tensor.shape] for name, tensor in weights.items()}
-        with atomic_folder(final, "process") as folder:
-            save_tensors(weights, folder / TENSORS, "process")
+        with atomic_folder(final, self._durability) as folder:
+            save_tensors(weights, folder / TENSORS, self._durability)
             manifest = {**msgspec.to_builtins(publication), "tensors": shapes}
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 

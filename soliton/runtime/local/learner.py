@@ -97,7 +97,7 @@ class LocalTraining:
         self._channel = channel
         self._config = stage.setup.config
         self._report = StepReport(stage)
-        self._versions = PublishedVersions(stage.folder.weights)
+        self._versions = PublishedVersions(stage.folder.weights, self._config.local.durability)
         self._connection = Connection.read(stage.folder.connection)
         self._clock = RealClock()
         self._newest: Publication | None = None

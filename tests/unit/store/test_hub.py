@@ -17,7 +17,7 @@ from soliton.store.config import StoreConfig
 from soliton.store.hub import hub_app
 from soliton.store.limits import ClientLimits, HubLimits
 from soliton.store.memory import MemoryStore
-from soliton.store.serving import OneWrite, serve
+from soliton.store.serving import serve
 from soliton.types import AttemptId
 from tests.fakes.hub import RUN_ID, TOKEN, over_http
 from tests.fakes.trajectories import publication, trajectory
@@ -414,44 +414,6 @@ def test_a_hub_that_stops_answers_those_who_wait_and_leaves_no_port_behind():
         await hub.aclose()
 
     asyncio.run(asyncio.wait_for(main(), 10))
-
-
-class Recorder(asyncio.Transport):
-    """Remembers what it is told to do."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def write(self, data):
-        self.calls.append(bytes(data))
-
-    def close(self):
-        self.calls.append("close")
-
-    def abort(self):
-        self.calls.append("abort")
-
-
-def test_what_is_written_in_one_turn_of_the_loop_is_sent_together():
-    async def main():
-        recorder = Recorder()
-        transport = OneWrite(recorder, asyncio.get_running_loop())
-        transport.write(b"headers ")
-        transport.write(b"body")
-        assert recorder.calls == []
-        await asyncio.sleep(0)
-        assert recorder.calls == [b"headers body"]
-        transport.write(b"last")
-        transport.close()
-        await asyncio.sleep(0)
-        assert recorder.calls[1:] == [b"last", "close"]
-        transport.write(b"never")
-        transport.abort()
-        await asyncio.sleep(0)
-        assert recorder.calls[3:] == ["abort"]
-
-    asyncio.run(main())
 
 
 def test_no_token_is_in_any_log_or_message(caplog):  # fault M7

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from soliton import atomic
 from soliton.errors import RunError
 from soliton.types import Publication
 from soliton.weights import PublishedVersions, weights_sha256
@@ -30,6 +31,14 @@ def test_what_was_published_is_read_bit_for_bit(tmp_path: Path):
     publication, weights = versions.load_newest()
     assert (publication.version, publication.step) == (12, 12)
     assert all(torch.equal(weights[name], tensor) for name, tensor in weights_of(12).items())
+
+
+@pytest.mark.parametrize(("durability", "flushes"), [("process", False), ("power", True)])
+def test_a_version_is_flushed_to_disk_only_where_power_failures_count(tmp_path: Path, monkeypatch, durability, flushes):
+    flushed: list[Path] = []
+    monkeypatch.setattr(atomic, "fsync_path", flushed.append)
+    publish(PublishedVersions(tmp_path, durability), 0)
+    assert bool(flushed) == flushes
 
 
 def test_a_number_is_never_used_twice(tmp_path: Path):  # fault I9
