@@ -23,6 +23,7 @@ from soliton.store.config import StoreConfig
 from soliton.store.integrity import DamagedPayload, refusal, verify
 from soliton.store.journal import Journal, is_full, write_error
 from soliton.store.load import load_undone, load_work
+from soliton.store.log_damage import lost_transactions
 from soliton.store.payloads import PayloadWriter
 from soliton.store.queries import UNREADABLE, count, read_ack, read_ledger, read_payload
 from soliton.store.schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
@@ -71,7 +72,8 @@ class SqliteStore(AwaitingStore):
         """The store in `path`, made if there is none, verified if there is one.
 
         Every row and payload is checked. A queued trajectory whose bytes are damaged is dropped and its draw issued
-        again; a trained one is reported. All leases of the session before are lost, and its clock goes on.
+        again; a trained one is reported, and so are transactions that SQLite left out. All leases of the session before
+        are lost, and its clock goes on.
 
         Args:
             path: of the database file.
@@ -91,6 +93,7 @@ class SqliteStore(AwaitingStore):
             if is_new:
                 _create(connection, config, identity)
             run_id = _check_meta(connection, path, config, identity)
+            lost = lost_transactions(path, count(connection, "PRAGMA page_size"))
             damaged = [] if is_new else verify(path)
             _drop_damaged(connection, damaged)
             payloads = PayloadWriter(path, _payloads_end(connection), durable=durability == "power")
@@ -107,7 +110,7 @@ class SqliteStore(AwaitingStore):
                 raise refusal(path, str(error)) from error
             raise
         store.run_id = run_id
-        store.findings = tuple(_finding(path, damage) for damage in damaged)
+        store.findings = (*_lost(path, lost), *(_finding(path, damage) for damage in damaged))
         for finding in store.findings:
             log.warning(finding)
         return store
@@ -272,6 +275,15 @@ def _drop_damaged(connection: sqlite3.Connection, damaged: list[DamagedPayload])
         [(damage.attempt.draw, damage.attempt.sample, damage.attempt.attempt) for damage in damaged],
     )
     connection.execute("COMMIT")
+
+
+def _lost(path: Path, transactions: int) -> tuple[str, ...]:
+    if not transactions:
+        return ()
+    return (
+        f"{path}-wal: its last {transactions} transactions are not as they were written, so they are lost; what they "
+        "leased and committed is issued again, and training goes on from a checkpoint that the store knows of",
+    )
 
 
 def _finding(path: Path, damage: DamagedPayload) -> str:

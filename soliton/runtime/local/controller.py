@@ -103,7 +103,7 @@ class Controller:
         self._learner = self._supervisor("learner", on_death=self._learner_died)
         self._workers: list[Supervisor] = []
         self._evaluator: Supervisor | None = None
-        self._evaluations = Evaluations(folder.weights, self._send_to_evaluator)
+        self._evaluations = Evaluations(folder.weights, self._evaluated_steps(), self._send_to_evaluator)
         self._training = asyncio.Event()
         self._rollouts_over = False
         self._is_finished = False
@@ -238,10 +238,12 @@ class Controller:
                 self._end_rollouts()
             case EvaluationDue():
                 self._evaluations.add(event)
-            case Evaluated() if self._evaluations.done(event):
-                row = {**absent_as_nan(event.metrics), "train/policy_step": float(event.step)}
-                self._folder.append_metrics("eval", event.batches, self._elapsed_s(), row)
-                self._view.update(event.step, row)
+            case Evaluated():
+                if self._evaluations.is_due(event):
+                    row = {**absent_as_nan(event.metrics), "train/policy_step": float(event.step)}
+                    self._folder.append_metrics("eval", event.batches, self._elapsed_s(), row)
+                    self._view.update(event.step, row)
+                self._evaluations.done(event)
             case _:
                 pass
 
@@ -278,7 +280,10 @@ class Controller:
             self._alarm("no checkpoint is sound: training begins again from its start, with what the store holds")
         self._store.rewind(batches=batches, version=version)
         self._folder.truncate_metrics(STAGE, "eval", after_step=batches)
-        self._evaluations.go_back(batches)
+        self._evaluations.go_back(batches, self._evaluated_steps())
+
+    def _evaluated_steps(self) -> set[int]:
+        return {int(row["train/policy_step"]) for row in self._folder.read_metrics("eval")}
 
     def _newest_checkpoint(self, versions: set[int]) -> Path | None:
         """The newest whole checkpoint that the store knows of; others are put aside."""

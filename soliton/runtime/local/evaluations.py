@@ -1,13 +1,14 @@
 """Which evaluations are due: none is forgotten, whoever dies, and none is of a policy that was given up.
 
 Owns `weights/evaluation/`: the weights to evaluate, one folder per version, and `due.json`, the list of them, which a
-resumed run goes on with. Knows the evaluator only as somebody who takes commands.
+resumed run goes on with. Knows the evaluator only as somebody who takes commands. A learner that goes on from a
+checkpoint says again what is due there, as the controller may have died before it heard: what is known is not repeated.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from soliton.atomic import atomic_file
 from soliton.runtime.local.disk import FULL
 from soliton.runtime.local.events import Evaluated, EvaluationDue
+from soliton.weights import PublishedVersions
 
 FOLDER = "evaluation"
 """Below `weights/`."""
@@ -27,12 +29,15 @@ class Evaluations:
 
     Args:
         weights: the run's folder of published versions.
+        evaluated: steps whose evaluation is in the metrics.
         send: gives the evaluator a command; nothing happens while it does not run.
     """
 
-    def __init__(self, weights: Path, send: Callable[[str], None]) -> None:
+    def __init__(self, weights: Path, evaluated: Collection[int], send: Callable[[str], None]) -> None:
+        self._evaluated = set(evaluated)
         self._folder = weights / FOLDER
         self._list = self._folder / "due.json"
+        self._versions = PublishedVersions(self._folder)
         self._send = send
         self._is_finishing = False
         self._due = (
@@ -40,10 +45,12 @@ class Evaluations:
         )
 
     def add(self, due: EvaluationDue) -> None:
-        """One more; a step that is due already is not evaluated twice."""
-        if all(due.step != other.step for other in self._due):
+        """One more; a step that is due already, or was evaluated, is not evaluated twice."""
+        if due.step not in self._evaluated and all(due.step != other.step for other in self._due):
             self._keep([*self._due, due])
             self._send(_command(due))
+        elif all(due.version != other.version for other in self._due):
+            self._versions.remove(due.version)
 
     def finish(self) -> None:
         """Nothing more will come: the evaluator ends after what is due."""
@@ -57,16 +64,23 @@ class Evaluations:
         if self._is_finishing:
             self._send(FINISH)
 
-    def done(self, evaluated: Evaluated) -> bool:
-        """One is done; False if it is not of this lineage any more, so that its result means nothing."""
-        left = [due for due in self._due if due.version != evaluated.version]
-        was_due = len(left) < len(self._due)
-        if was_due:
-            self._keep(left)
-        return was_due
+    def is_due(self, evaluated: Evaluated) -> bool:
+        """Whether a result is wanted: not if its policy was given up, or if its step has one."""
+        return evaluated.step not in self._evaluated and any(due.version == evaluated.version for due in self._due)
 
-    def go_back(self, batches: int) -> None:
-        """Forget those after `batches` batches: the policies are rolled back, their steps will be made again."""
+    def done(self, evaluated: Evaluated) -> None:
+        """The result is in the metrics if it was due; nobody needs the weights any more."""
+        if self.is_due(evaluated):
+            self._evaluated.add(evaluated.step)
+            self._keep([due for due in self._due if due.version != evaluated.version])
+        self._versions.remove(evaluated.version)
+
+    def go_back(self, batches: int, evaluated: Collection[int]) -> None:
+        """Forget those after `batches` batches: the policies are rolled back, their steps will be made again.
+
+        `evaluated` are the steps whose evaluation is in the metrics now.
+        """
+        self._evaluated = set(evaluated)
         self._keep([due for due in self._due if due.batches <= batches])
 
     def remove(self) -> None:

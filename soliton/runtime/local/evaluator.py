@@ -5,7 +5,6 @@ run   waits for: the command `evaluate VERSION STEP BATCHES`, or `finish`    unb
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from soliton.config import load_config
@@ -40,4 +39,3 @@ def run_evaluator(run_dir: Path, channel: Channel) -> None:
         evaluation = evaluation_of(collect(setup, model, prompts, seed=config.eval.seed, phase=phase))
         failpoint("evaluator.before_report")
         channel.send(Evaluated(version, step, batches, absent_as_none(evaluation_metrics(evaluation))))
-        shutil.rmtree(versions.root / f"v_{version}", ignore_errors=True)

@@ -121,6 +121,8 @@ class LocalTraining:
                 newest=await self._publish_start(store, resumed),
                 batches=resumed.get("batches", 0),
             )
+            if resumed:
+                self._announce_evaluation(learning.newest.step, learning.batches)  # it may not have been heard
             self._channel.send(TrainingBegins())
             while learning.newest.step < config.train.steps:
                 going_on = await learning.run(self._next_checkpoint(learning.newest.step))
@@ -152,6 +154,10 @@ class LocalTraining:
 
     def _on_step(self, step: int, batches: int, metrics: dict[str, float]) -> None:
         self._report.step(step, batches, metrics)
+        self._announce_evaluation(step, batches)
+
+    def _announce_evaluation(self, step: int, batches: int) -> None:
+        """Say once per step that the newest policy is to be evaluated, where that is due; its weights stay for that."""
         every = self._config.eval.every_steps
         is_due = every > 0 and (step % every == 0 or step == self._config.train.steps)
         if is_due and step != self._evaluated and self._newest is not None:
@@ -234,5 +240,5 @@ class LocalTraining:
         state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
         self._stage.learner.load_state(load_tensors(checkpoint / "learner.safetensors"), state["learner"])
         self._stage.view.note(f"going on from {checkpoint.name}")
-        self._checkpointed = self._evaluated = state["step"]
+        self._checkpointed = state["step"]
         return state

@@ -255,6 +255,43 @@ def test_a_log_torn_anywhere_loses_only_what_came_after_the_tear(path, tmp_path)
         resumed.close_file()
 
 
+LOG_HEADER, FRAME = 32, 24 + 4096
+"""Bytes of SQLite's log before its first frame, and of each frame."""
+
+
+def test_a_changed_byte_anywhere_in_the_log_is_named_or_harmless(path, tmp_path):
+    """SQLite itself leaves out all that follows the byte, and says nothing."""
+    store = opened(path)
+    for _ in range(6):
+        commit_new(store, 1, *[0] * LENGTH)
+    expected = facts(opened(killed(path, tmp_path / "sound" / "store.sqlite")))
+    size = path.with_name("store.sqlite-wal").stat().st_size
+    frames = (size - LOG_HEADER) // FRAME
+    rng = np.random.default_rng(0)
+    in_pages = [LOG_HEADER + frame * FRAME + int(rng.integers(24, FRAME)) for frame in range(frames)]
+    in_sums = [LOG_HEADER + frame * FRAME + 16 + int(rng.integers(8)) for frame in range(0, frames, 3)]
+    named = 0
+    for number, offset in enumerate((*range(LOG_HEADER), *in_pages, *in_sums)):
+        copy = killed(path, tmp_path / f"flipped{number}" / "store.sqlite")
+        flip(copy.with_name("store.sqlite-wal"), offset, mask=1 << int(rng.integers(8)))
+        resumed = opened(copy)
+        assert resumed.findings or facts(resumed) == expected, offset
+        if resumed.findings:
+            named += 1
+            assert "transactions are not as they were written, so they are lost" in resumed.findings[0]
+            assert at_once(resumed.status()).ledger.balance == 0
+        resumed.close_file()
+    assert named > LOG_HEADER + frames / 2
+
+
+def test_a_log_that_sqlite_began_again_holds_nothing_lost(path, tmp_path):
+    store = opened(path)
+    commit_new(store, 3, *[0] * LENGTH)
+    store._connection.execute("PRAGMA wal_checkpoint(FULL)")
+    commit_new(store, 1, *[0] * LENGTH)  # at the log's beginning; what is behind it is old
+    assert opened(killed(path, tmp_path / "copy" / "store.sqlite")).findings == ()
+
+
 def test_a_payload_read_back_is_the_one_that_was_committed(path):
     store = opened(path)
     (lease,) = at_once(store.lease(1))
