@@ -54,7 +54,7 @@ demo: install  ## a 0.3M-parameter model learns to use a calculator: SFT, value 
 	$(BIN)/soliton train recipes/calculator.toml run.dir=runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: install check  ## lint, types, import contracts, spelling and every default test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m 'not slow'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m 'not slow'
 
 check: install  ## everything in `make test` except the tests
 	$(BIN)/ruff check .
@@ -68,7 +68,7 @@ lint: install  ## mend what ruff can mend, format, and say what is left
 	$(BIN)/ruff format .
 
 test-slow: install  ## the tests that take minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m slow
 
 bench: install  ## timed comparisons: a table, and build/bench.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks

@@ -123,11 +123,7 @@ class PublishedVersions:
     def clean(self, keep: int) -> None:
         """Remove all but the `keep` newest versions. Readers that have opened a file read it to its end."""
         for version in self.versions()[:-keep]:
-            self.remove(version)
-
-    def remove(self, version: int) -> None:
-        """Remove one version, if it is there."""
-        shutil.rmtree(self._folder(version), ignore_errors=True)
+            shutil.rmtree(self._folder(version), ignore_errors=True)
 
     def _folder(self, version: int) -> Path:
         return self.root / f"{_PREFIX}{version}"

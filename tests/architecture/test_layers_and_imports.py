@@ -17,7 +17,15 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SLIM_PACKAGES = ("soliton.envs", "soliton.prompts", "soliton.rollout", "soliton.store")
 MODULES = [module.name for module in pkgutil.walk_packages(soliton.__path__, "soliton.")]
-SLIM = ["soliton", "soliton.cli", "soliton.types", "soliton.errors", "soliton.config", "soliton.engines.engine"]
+SLIM = [
+    "soliton",
+    "soliton.cli",
+    "soliton.runtime.local.controller",
+    "soliton.types",
+    "soliton.errors",
+    "soliton.config",
+    "soliton.engines.engine",
+]
 SLIM += [name for name in MODULES if name.startswith(SLIM_PACKAGES)]
 HEAVY = ("torch", "transformers", "tokenizers", "scipy", "matplotlib", "vllm", "sglang", "ray")
 

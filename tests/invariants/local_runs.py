@@ -225,16 +225,16 @@ def assert_nothing_is_left(run_dir: Path) -> None:
     assert not (run_dir / "hub.json").exists()
 
 
-def assert_books_are_right(config: RunConfig, steps: int) -> None:
-    """`steps` steps were trained, each on a batch of its own; everything issued is accounted for."""
+def assert_books_are_right(config: RunConfig, batches: int) -> None:
+    """`batches` batches were trained, each of its own trajectories; everything issued is accounted for."""
     run_dir = Path(config.run.dir)
-    trained = steps * config.train.batch_size
+    trained = batches * config.train.batch_size
     ledger = ledger_at_rest(run_dir / "store.sqlite")
     assert ledger.balance == 0
     assert ledger.trained == trained
     samples = [item.trajectory.attempt for _, items, _ in consumed_batches(run_dir / "store.sqlite") for item in items]
     assert len({(attempt.draw, attempt.sample) for attempt in samples}) == len(samples) == trained
-    assert [row["step"] for row in train_rows(run_dir)] == list(range(1, steps + 1))
+    assert [row["step"] for row in train_rows(run_dir)] == list(range(1, batches + 1))
 
 
 def assert_ended_well(config: RunConfig) -> None:
@@ -242,10 +242,12 @@ def assert_ended_well(config: RunConfig) -> None:
     run_dir = Path(config.run.dir)
     summary = summary_of(run_dir)
     assert summary["exit"] == {"status": "finished", "reason": None}
-    assert_books_are_right(config, config.train.steps)
+    assert summary["steps"] == config.train.steps <= summary["batches"]  # a batch without signal moves no actor
+    assert_books_are_right(config, summary["batches"])
     assert summary["ledger"] == to_builtins(ledger_at_rest(run_dir / "store.sqlite"))
     every = config.eval.every_steps or config.train.steps + 1
-    assert sorted(row["step"] for row in rows(run_dir, "eval")) == list(range(every, config.train.steps + 1, every))
+    evaluated = sorted(row["train/policy_step"] for row in rows(run_dir, "eval"))
+    assert evaluated == list(range(every, config.train.steps + 1, every))
     repeated = replay(run_dir, QuietView(io.StringIO()))
     assert repeated.sha256 == summary["weights_sha256"]["actor"]
     assert repeated.critic_sha256 == summary["weights_sha256"]["critic"]

@@ -128,6 +128,7 @@ class Controller:
             self._folder.connection.unlink(missing_ok=True)
             for role in self._roles():
                 role.stop()
+            await self._launcher.close()
             with suppress(StorageFullError):  # what cannot be written was never acknowledged
                 self._store.close_file()
         if self._is_finished:

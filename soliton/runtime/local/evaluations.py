@@ -16,7 +16,6 @@ import msgspec
 from soliton.atomic import atomic_file
 from soliton.runtime.local.disk import FULL
 from soliton.runtime.local.events import Evaluated, EvaluationDue
-from soliton.weights import PublishedVersions
 
 FOLDER = "evaluation"
 """Below `weights/`."""
@@ -37,7 +36,6 @@ class Evaluations:
         self._evaluated = set(evaluated)
         self._folder = weights / FOLDER
         self._list = self._folder / "due.json"
-        self._versions = PublishedVersions(self._folder)
         self._send = send
         self._is_finishing = False
         self._due = (
@@ -50,7 +48,7 @@ class Evaluations:
             self._keep([*self._due, due])
             self._send(_command(due))
         elif all(due.version != other.version for other in self._due):
-            self._versions.remove(due.version)
+            self._remove_weights(due.version)
 
     def finish(self) -> None:
         """Nothing more will come: the evaluator ends after what is due."""
@@ -73,7 +71,7 @@ class Evaluations:
         if self.is_due(evaluated):
             self._evaluated.add(evaluated.step)
             self._keep([due for due in self._due if due.version != evaluated.version])
-        self._versions.remove(evaluated.version)
+        self._remove_weights(evaluated.version)
 
     def go_back(self, batches: int, evaluated: Collection[int]) -> None:
         """Forget those after `batches` batches: the policies are rolled back, their steps will be made again.
@@ -86,6 +84,10 @@ class Evaluations:
     def remove(self) -> None:
         """Nothing is left to do: nothing is left of it."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _remove_weights(self, version: int) -> None:
+        # Named by `soliton.weights.versions`, which would bring torch into the controller.
+        shutil.rmtree(self._folder / f"v_{version}", ignore_errors=True)
 
     def _keep(self, due: list[EvaluationDue]) -> None:
         if due == self._due:

@@ -22,7 +22,7 @@ from soliton.runtime.setup import make_setup
 from soliton.weights import PublishedVersions, load_published
 
 
-def run_evaluator(run_dir: Path, channel: Channel) -> None:
+def run(_name: str, run_dir: Path, channel: Channel) -> None:
     """Evaluate what is asked for, one after the other."""
     folder = RunFolder(run_dir)
     config = load_config(folder.config)

@@ -41,7 +41,7 @@ ROLLOUTS_ENDED = "rollouts-ended"
 """The controller's answer to `TrainingEnds`."""
 
 
-def run_learner(run_dir: Path, channel: Channel) -> None:
+def run(_name: str, run_dir: Path, channel: Channel) -> None:
     """Run all stages."""
     folder = RunFolder(run_dir)
     view = ChannelView(channel, resumable=(STAGE,))

@@ -1,4 +1,4 @@
-"""Entry point of every child process: `python -m soliton.runtime.local.role NAME RUN_DIR`.
+"""What every child process does, from its start to its exit code.
 
 Exit codes: 0 it is done, or was asked to stop; 3 the run cannot go on (the controller was told why); 70 a mistake of
 ours, with the traceback in the log and at the controller. SIGUSR1 writes all stacks to the log.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import faulthandler
+import importlib
 import logging
 import signal
 import sys
@@ -22,6 +23,8 @@ from soliton.runtime.local.leftovers import alive
 
 EXIT_FATAL = 3
 EXIT_CRASH = 70
+MODULES = {kind: f"soliton.runtime.local.{kind}" for kind in ("learner", "worker", "evaluator")}
+"""Kind of role -> the module whose `run(name, run_dir, channel)` it is."""
 
 
 class _FullDiskToController(logging.Handler):
@@ -68,27 +71,12 @@ def main(name: str, run_dir: Path) -> int:
 
 
 def _run(name: str, run_dir: Path, channel: Channel) -> None:
+    kind = name.partition("-")[0]
+    if kind not in MODULES:
+        raise ConfigError(f"no role is called {name!r}; there are learner, worker-0, worker-1, ... and evaluator")
     import torch
     from transformers.utils.logging import disable_progress_bar
 
     torch.set_num_threads(1)  # several threads on tiny operations are slower, and one makes results reproducible
     disable_progress_bar()  # type: ignore[no-untyped-call]  # the log is no terminal
-    kind = name.partition("-")[0]
-    if kind == "learner":
-        from soliton.runtime.local.learner import run_learner
-
-        run_learner(run_dir, channel)
-    elif kind == "worker":
-        from soliton.runtime.local.worker import run_worker
-
-        run_worker(name, run_dir, channel)
-    elif kind == "evaluator":
-        from soliton.runtime.local.evaluator import run_evaluator
-
-        run_evaluator(run_dir, channel)
-    else:
-        raise ConfigError(f"no role is called {name!r}; there are learner, worker-0, worker-1, ... and evaluator")
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
+    importlib.import_module(MODULES[kind]).run(name, run_dir, channel)

@@ -39,7 +39,7 @@ GATHER_S = 0.1
 the demo, with it 4 to 5 %: the demo ends some 90 attempts a second, and a request costs 0.3 ms."""
 
 
-def run_worker(name: str, run_dir: Path, channel: Channel) -> None:
+def run(name: str, run_dir: Path, channel: Channel) -> None:
     """Roll out until the store has no more work."""
     asyncio.run(_run(name, RunFolder(run_dir), channel))
 
