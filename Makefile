@@ -68,7 +68,7 @@ lint: install  ## mend what ruff can mend, format, and say what is left
 	$(BIN)/ruff format .
 
 test-slow: install  ## the tests that take minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m slow
 
 bench: install  ## timed comparisons: a table, and build/bench.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
