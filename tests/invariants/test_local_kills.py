@@ -80,7 +80,7 @@ def test_killed_at_every_named_place_a_run_ends_well(tmp_path: Path, learner: st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["store.before_commit:1", "store.after_commit:40", "store.before_commit:90"])
+@pytest.mark.parametrize("place", ["store.before_commit:1", "store.after_commit:20", "store.before_commit:40"])
 def test_a_controller_killed_at_every_named_place_takes_its_children_along_and_resumes(tmp_path: Path, place: str):
     config = local_run(tmp_path / "run")
     with running(config, environment={"SOLITON_FAILPOINT": place}) as run:

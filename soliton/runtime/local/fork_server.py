@@ -4,8 +4,9 @@ serve   waits for: a request of the launcher, or the end of a role    unblocked 
 
 One socket pair leads to the launcher. A request is a JSON line with three descriptors attached: the role's commands,
 events and log. Answers are JSON lines: `Started`, and `Ended` for every role. Only one thread may run when a process
-forks, and no device may be in use: roles make threads and models, this process never does. It ends with the launcher;
-roles end with the controller by themselves (`channel.py`).
+forks, and no device may be in use: roles make threads and models, this process never does. Told to import nothing, it
+starts roles as new interpreters: macOS has libraries that do not survive a fork. It ends with the launcher; roles end
+with the controller by themselves (`channel.py`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
-from soliton.runtime.local.role import EXIT_CRASH, main
+from soliton.runtime.local import role
 
 LOOK_EVERY_S = 0.2
 NUM_DESCRIPTORS = 3
@@ -60,8 +62,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 Answer = Started | Ended
 
 
-def serve(line: socket.socket, run_dir: Path) -> None:
-    """Fork a role for every request until the launcher is gone."""
+def serve(line: socket.socket, run: Callable[[str], int]) -> None:
+    """Fork a process that does `run(name)` for every request until the launcher is gone."""
     with _woken_by_ends() as woken, selectors.DefaultSelector() as selector:
         selector.register(line, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
@@ -71,17 +73,17 @@ def serve(line: socket.socket, run_dir: Path) -> None:
                     data, descriptors, _, _ = socket.recv_fds(line, 65_536, NUM_DESCRIPTORS)
                     if not data:
                         return
-                    _say(line, Started(_fork(msgspec.json.decode(data, type=Request), descriptors, line, run_dir)))
+                    _say(line, Started(_fork(msgspec.json.decode(data, type=Request), descriptors, line, run)))
                 else:
                     os.read(woken, 512)
                     _report_ends(line)
 
 
-def _fork(request: Request, descriptors: list[int], line: socket.socket, run_dir: Path) -> int:
+def _fork(request: Request, descriptors: list[int], line: socket.socket, run: Callable[[str], int]) -> int:
     pid = os.fork()
     if pid == 0:
         line.close()
-        _become(request, descriptors, run_dir)
+        _become(request, descriptors, run)
     with suppress(PermissionError, ProcessLookupError):  # a group before anybody hears of it, whoever is faster
         os.setpgid(pid, pid)
     for descriptor in descriptors:
@@ -89,9 +91,9 @@ def _fork(request: Request, descriptors: list[int], line: socket.socket, run_dir
     return pid
 
 
-def _become(request: Request, descriptors: list[int], run_dir: Path) -> None:
+def _become(request: Request, descriptors: list[int], run: Callable[[str], int]) -> None:
     """The new process: a role, and nothing of the server. Does not return."""
-    code = EXIT_CRASH
+    code = role.EXIT_CRASH
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -105,7 +107,7 @@ def _become(request: Request, descriptors: list[int], run_dir: Path) -> None:
         os.environ.pop("SOLITON_FAILPOINT", None)
         if request.failpoint:
             os.environ["SOLITON_FAILPOINT"] = request.failpoint
-        code = main(request.name, run_dir)
+        code = run(request.name)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -158,8 +160,17 @@ def _ending_with(line: socket.socket) -> Iterator[None]:
         thread.join()
 
 
+def _forked(name: str, run_dir: Path) -> int:
+    sys.argv[1:] = [name, str(run_dir)]  # as in a new interpreter
+    return role.main(name, run_dir)
+
+
+def _new_interpreter(name: str, run_dir: Path) -> NoReturn:
+    os.execv(sys.executable, [sys.executable, "-m", role.__name__, name, str(run_dir)])  # noqa: S606  (no shell is wanted)
+
+
 if __name__ == "__main__":
-    run_folder, line_descriptor, *modules = sys.argv[1:]
+    folder, line_descriptor, *modules = sys.argv[1:]
     to_launcher = socket.socket(fileno=int(line_descriptor))
     gc.disable()  # imports take a quarter less time without it
     with _ending_with(to_launcher):
@@ -167,4 +178,6 @@ if __name__ == "__main__":
             importlib.import_module(module)
     gc.collect()
     gc.freeze()  # what is imported stays as it is, in memory that all roles share
-    serve(to_launcher, Path(run_folder))
+    start = _forked if modules else _new_interpreter
+    serve(to_launcher, lambda name: start(name, Path(folder)))
+    os._exit(0)  # taking all of the imports apart would take a second

@@ -24,6 +24,8 @@ from soliton.runtime.local.events import Event, decode
 from soliton.runtime.local.fork_server import Answer, Ended, Request, Started
 from soliton.runtime.local.role import MODULES
 
+IMPORTS = () if sys.platform == "darwin" else tuple(MODULES.values())
+"""What roles share. On macOS some libraries do not survive a fork."""
 SERVER_LOG = "fork-server.log"
 _LINE_LIMIT = 2**22
 _LOG_CHARACTERS = 2_000
@@ -90,10 +92,10 @@ class LocalLauncher:
     Args:
         run_dir: the run's folder.
         logs: folder of their logs.
-        imports: modules that the fork server imports before the first fork.
+        imports: modules that the fork server imports before the first fork; none: roles are new interpreters.
     """
 
-    def __init__(self, run_dir: Path, logs: Path, imports: Sequence[str] = tuple(MODULES.values())) -> None:
+    def __init__(self, run_dir: Path, logs: Path, imports: Sequence[str] = IMPORTS) -> None:
         self._run_dir = run_dir
         self._logs = logs
         self._imports = imports

@@ -1,4 +1,4 @@
-"""What every child process does, from its start to its exit code.
+"""What every role does, forked or as `python -m soliton.runtime.local.role NAME RUN_DIR`, until its exit code.
 
 Exit codes: 0 it is done, or was asked to stop; 3 the run cannot go on (the controller was told why); 70 a mistake of
 ours, with the traceback in the log and at the controller. SIGUSR1 writes all stacks to the log.
@@ -80,3 +80,7 @@ def _run(name: str, run_dir: Path, channel: Channel) -> None:
     torch.set_num_threads(1)  # several threads on tiny operations are slower, and one makes results reproducible
     disable_progress_bar()  # type: ignore[no-untyped-call]  # the log is no terminal
     importlib.import_module(MODULES[kind]).run(name, run_dir, channel)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
