@@ -41,7 +41,7 @@ from soliton.types import Publication
 ROOT = Path(__file__).parents[1]
 LATENCIES = {"0": None, "5-500": (0.005, 0.5), "50-2000": (0.05, 2.0)}
 """Name (milliseconds) -> range in seconds."""
-WARM_UP, STEPS, ROUNDS, PAIRS = 4, 12, 3, 2
+WARM_UP, STEPS, ROUNDS, PAIRS = 4, 20, 3, 2
 ENGINE_TRAJECTORIES = 512
 
 
