@@ -15,6 +15,7 @@ import gc
 import importlib
 import logging
 import os
+import select
 import selectors
 import signal
 import socket
@@ -30,7 +31,7 @@ import msgspec
 
 from soliton.runtime.local import role
 
-LOOK_EVERY_S = 0.2
+LOOK_EVERY_MS = 200
 NUM_DESCRIPTORS = 3
 
 
@@ -144,12 +145,13 @@ def _woken_by_ends() -> Iterator[int]:
 def _ending_with(line: socket.socket) -> Iterator[None]:
     """End this process when the launcher ends, while its one thread is busy with imports."""
     done = threading.Event()
+    hang_ups = select.poll()
+    hang_ups.register(line, 0)  # an end alone: requests may be waiting already
 
     def look() -> None:
-        while not done.wait(LOOK_EVERY_S):
-            with suppress(BlockingIOError):
-                if not line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-                    os._exit(0)
+        while not done.is_set():
+            if hang_ups.poll(LOOK_EVERY_MS):
+                os._exit(0)
 
     thread = threading.Thread(target=look, name="launcher")
     thread.start()

@@ -121,13 +121,17 @@ def test_nothing_is_left_of_it(seen: Seen):
     assert not seen.left
 
 
-def test_what_keeps_it_from_starting_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "torch.py").write_text("raise ImportError('libgomp.so.1 is missing')\n")
+def let_it_import(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, text: str) -> None:
+    """Put a module where the server finds it first."""
+    folder.mkdir()
+    (folder / f"{name}.py").write_text(text)
     monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(broken), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+        "PYTHONPATH", os.pathsep.join([str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     )
+
+
+def test_what_keeps_it_from_starting_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    let_it_import(monkeypatch, tmp_path / "broken", "torch", "raise ImportError('libgomp.so.1 is missing')")
 
     async def start() -> None:
         launcher = LocalLauncher(tmp_path, tmp_path)
@@ -140,3 +144,21 @@ def test_what_keeps_it_from_starting_is_said(tmp_path: Path, monkeypatch: pytest
         asyncio.run(start())
     assert "libgomp.so.1 is missing" in str(caught.value)
     assert str(tmp_path / SERVER_LOG) in str(caught.value)
+
+
+def test_a_launcher_that_ends_while_a_request_waits_for_imports_takes_the_server_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):  # fault K8
+    let_it_import(monkeypatch, tmp_path / "slow", "slow_import", "import time; time.sleep(60)")
+
+    async def start_and_end() -> float:
+        launcher = LocalLauncher(tmp_path, tmp_path, imports=("slow_import",))
+        waiting = asyncio.create_task(launcher.start("cook"))
+        await asyncio.sleep(1.0)
+        begun = time.monotonic()
+        await launcher.close()
+        with pytest.raises(RunError, match="the process that starts the roles ended"):
+            await waiting
+        return time.monotonic() - begun
+
+    assert asyncio.run(start_and_end()) < 5.0
