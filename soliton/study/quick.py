@@ -1,4 +1,7 @@
-"""`--quick`: what is robust enough to be seen in ten minutes: few seeds, point estimates instead of intervals."""
+"""`--quick`: what is robust enough to be seen in ten minutes: few seeds, point estimates instead of intervals.
+
+That GRPO or VAPO lose their reward is not: in the main study GRPO does in no seed, and VAPO in most, after more steps.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,6 @@ from soliton.study.study import Arm, Claim, Study, Verdict
 
 def _mean_is(name: str, holds: bool, numbers: str) -> Verdict:
     return Verdict("reproduced" if holds else "not reproduced", f"{name}: {numbers} (means of few seeds, no interval)")
-
-
-def _loses(name: str) -> Judge:
-    def judge(results: StudyResults) -> Verdict:
-        loss = results.mean(name, lost)
-        return _mean_is("best minus last accuracy", loss is not None and loss.mean > LOSS, f"{name} {shown(loss)}")
-
-    return judge
 
 
 def _keeps(name: str) -> Judge:
@@ -49,10 +44,8 @@ QUICK = Study(
     reference="sao",
     overrides=("learner.actor_lr=4e-4", "train.steps=60"),
     claims=(
-        Claim("GRPO loses its reward under lag", _loses("grpo")),
-        Claim("VAPO loses its reward under lag", _loses("vapo")),
-        Claim("GRPO + DIS does not", _keeps("grpo-dis")),
-        Claim("SAO does not", _keeps("sao")),
+        Claim("GRPO + DIS keeps its reward under lag", _keeps("grpo-dis")),
+        Claim("SAO keeps its reward under lag", _keeps("sao")),
         Claim("Single rollouts have less lag than groups", _less_lag),
         Claim("VAPO's clip hardly ever acts", _never_clips),
     ),

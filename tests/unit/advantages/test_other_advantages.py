@@ -18,7 +18,7 @@ from soliton.advantages import (
 )
 
 NAN = math.nan
-PROPERTY = settings(max_examples=1_000, deadline=None, database=None, derandomize=True)
+PROPERTY = settings(max_examples=300, deadline=None, database=None, derandomize=True)
 
 
 def f32(*numbers: float) -> torch.Tensor:
@@ -127,7 +127,7 @@ def test_turns_of_one_token_are_token_gae(p: Packed, turn_value: str) -> None:
     torch.testing.assert_close(returns[spread], targets, atol=1e-5, rtol=1e-5)
 
 
-@settings(PROPERTY, max_examples=300)
+@PROPERTY
 @given(CASE, st.sampled_from(["mean", "last"]))
 def test_turn_gae_equals_a_slow_loop_over_turns(p: Packed, turn_value: str) -> None:
     expected = np.zeros(len(p.values))
@@ -212,7 +212,7 @@ def test_on_policy_and_unclipped_vtrace_gives_lambda_returns(p: Packed) -> None:
     torch.testing.assert_close(advantages, token_gae(p, lam=1.0), atol=1e-5, rtol=1e-5)
 
 
-@settings(PROPERTY, max_examples=300)
+@PROPERTY
 @given(CASE)
 def test_vtrace_equals_a_slow_loop(p: Packed) -> None:
     targets, advantages = traced(p, rho_clip=1.5, c_clip=0.8)
