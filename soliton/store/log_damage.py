@@ -9,6 +9,7 @@ Source of the formats: https://www.sqlite.org/walformat.html.
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 from pathlib import Path
 
@@ -16,24 +17,26 @@ _HEADER = struct.Struct(">IIIIIIII")
 """Of the log: mark, format, page size, number of the log, two salts, two sums over all that."""
 _FRAME = struct.Struct(">IIII8x")
 """Before each page: its number, pages of the file after the transaction (0: it goes on), two salts; two sums."""
-_TAKEN = struct.Struct("=16xI")
-"""Beginning of the index of the log: frames that SQLite has taken."""
 _MARKS = {0x377F0682: "<", 0x377F0683: ">"}
 """Of a log -> the byte order in which its sums are made."""
 
 
-def lost_transactions(path: Path, page_size: int) -> int:
+def lost_transactions(connection: sqlite3.Connection, path: Path) -> int:
     """Whole transactions in the log that are not in the database; to be asked before anything is written.
 
+    Reads the log, on which SQLite takes no locks. Never the index beside it, nor the database: closing one of those
+    would give up all locks that this process has on it (https://www.sqlite.org/howtocorrupt.html, 2.2), and the next
+    process to look would begin the index again under the feet of this one.
+
     Args:
-        path: of a database that this process has open in WAL mode and has read from.
-        page_size: of the database, bytes.
+        connection: to the database, in WAL mode; moves what the log holds into the database.
+        path: of the database.
     """
-    log, index = Path(f"{path}-wal"), Path(f"{path}-shm")
+    log = Path(f"{path}-wal")
     if not log.exists() or log.stat().st_size < _HEADER.size:
         return 0
-    with index.open("rb") as file:
-        (taken,) = _TAKEN.unpack(file.read(_TAKEN.size))
+    (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+    _, taken, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     with log.open("rb") as file:
         header = file.read(_HEADER.size)
         frames = []

@@ -93,7 +93,7 @@ class SqliteStore(AwaitingStore):
             if is_new:
                 _create(connection, config, identity)
             run_id = _check_meta(connection, path, config, identity)
-            lost = lost_transactions(path, count(connection, "PRAGMA page_size"))
+            lost = lost_transactions(connection, path)
             damaged = [] if is_new else verify(path)
             _drop_damaged(connection, damaged)
             payloads = PayloadWriter(path, _payloads_end(connection), durable=durability == "power")

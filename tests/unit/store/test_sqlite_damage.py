@@ -3,6 +3,8 @@
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -290,6 +292,24 @@ def test_a_log_that_sqlite_began_again_holds_nothing_lost(path, tmp_path):
     store._connection.execute("PRAGMA wal_checkpoint(FULL)")
     commit_new(store, 1, *[0] * LENGTH)  # at the log's beginning; what is behind it is old
     assert opened(killed(path, tmp_path / "copy" / "store.sqlite")).findings == ()
+
+
+FIRST_PROCESS = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as index:
+    fcntl.lockf(index, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)  # who gets this begins the index again
+"""
+
+
+def test_the_check_of_the_log_gives_up_no_lock_of_the_store(path):
+    """Another process that finds nobody there truncates the index that this one has mapped: a bus error."""
+    store = opened(path)
+    commit_new(store, 1, *[0] * LENGTH)
+    store = opened(killed(path, path.parent / "copy" / "store.sqlite"))
+    command = [sys.executable, "-c", FIRST_PROCESS, str(path.parent / "copy" / "store.sqlite-shm")]
+    other = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "BlockingIOError" in other.stderr
+    store.close_file()
 
 
 def test_a_payload_read_back_is_the_one_that_was_committed(path):
