@@ -128,7 +128,7 @@ def _train(config: RunConfig) -> tuple[list[dict[str, Any]], float]:
 
 
 def _num_rows(run_dir: Path) -> int:
-    """Rows so far. Looks at no number in them: that took a tenth of a core from the run that is measured."""
+    """Rows so far. Parses none of them: that took up to a twentieth of a core from the run that is measured."""
     metrics = run_dir / "metrics.jsonl"
     return metrics.read_bytes().count(b'"stage": "train"') if metrics.exists() else 0
 
