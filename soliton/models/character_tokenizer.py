@@ -36,7 +36,7 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
     backend.add_special_tokens([AddedToken(mark, special=True, normalized=False) for mark in SPECIAL_TOKENS])
-    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token=PAD,
         unk_token=UNKNOWN,

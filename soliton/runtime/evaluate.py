@@ -104,7 +104,7 @@ def evaluate(target: Target, runs: int, on_done: Callable[[int, float], None]) -
     from soliton.runtime.setup import initial_model, make_setup
 
     torch.set_num_threads(1)  # as a run does: the same results
-    disable_progress_bar()  # type: ignore[no-untyped-call]  # the view shows progress
+    disable_progress_bar()  # the view shows progress
     setup = make_setup(target.config, target.model)
     model = initial_model(target.config, setup, target.model)
     settings = target.config.eval

@@ -52,7 +52,7 @@ def _run_stages(
     config: RunConfig, folder: RunFolder, view: RunView, train: Train, elapsed_s: Callable[[], float]
 ) -> int:
     torch.set_num_threads(1)  # several threads on tiny operations are slower, and one makes results reproducible
-    disable_progress_bar()  # type: ignore[no-untyped-call]  # the view shows progress
+    disable_progress_bar()  # the view shows progress
     model_folder = initial_model_folder(config)
     setup = make_setup(config, model_folder)
     for warning in check_task(setup):

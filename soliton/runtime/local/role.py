@@ -78,7 +78,7 @@ def _run(name: str, run_dir: Path, channel: Channel) -> None:
     from transformers.utils.logging import disable_progress_bar
 
     torch.set_num_threads(1)  # several threads on tiny operations are slower, and one makes results reproducible
-    disable_progress_bar()  # type: ignore[no-untyped-call]  # the log is no terminal
+    disable_progress_bar()  # the log is no terminal
     importlib.import_module(MODULES[kind]).run(name, run_dir, channel)
 
 
