@@ -119,7 +119,7 @@ class Learning:
         return {"time/effective_tokens_per_s": learned / passed_s}
 
     async def _published(self) -> Publication:
-        weights = {name: tensor.clone() for name, tensor in published_state(self._learner.actor.model).items()}
+        weights = published_state(self._learner.actor.model)
         publication = Publication(
             version=self.newest.version + 1,
             parent=self.newest.version,

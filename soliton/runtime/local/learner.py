@@ -184,7 +184,7 @@ class LocalTraining:
                 f"the checkpoint is at step {resumed.get('step', 0)}, batch {resumed.get('batches', 0)}, the store at "
                 f"step {status.step}, batch {status.batches}; they do not belong together"
             )
-        weights = {name: tensor.clone() for name, tensor in published_state(model).items()}
+        weights = published_state(model)
         newest_file = self._versions.newest()
         publication = Publication(
             version=max(status.version, -1 if newest_file is None else newest_file) + 1,
