@@ -13,6 +13,7 @@ from typing import Any
 
 from soliton.config import Resolved, RunConfig, load_config, resolve_config
 from soliton.errors import ConfigError, Interrupted, RunError
+from soliton.report.folder import read_summary
 from soliton.report.view import RunView
 from soliton.runtime.obstacles import refuse_obstacles
 from soliton.runtime.run_folder import RunFolder
@@ -48,6 +49,9 @@ def run_recipe(
     folder = RunFolder(Path(config.run.dir) if resume is None else resume)
     if resume is not None:
         refuse_other_config(folder, config)
+        if _is_finished(folder):
+            view.note(f"{resume} is finished: nothing is left to do. To train on, start a run with init.run={resume}")
+            return 0
     refuse_obstacles(config, resumed=resume is not None)
     if resume is None:
         folder.create(config.to_toml())
@@ -158,6 +162,11 @@ def _run(config: RunConfig, folder: RunFolder, view: RunView) -> int:
     return run_stages(config, folder, view)
 
 
+def _is_finished(folder: RunFolder) -> bool:
+    summary = read_summary(folder.path)
+    return summary is not None and summary["exit"]["status"] == "finished"
+
+
 def refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
     """Refuse to go on with a run of another configuration.
 
@@ -170,7 +179,8 @@ def refuse_other_config(folder: RunFolder, config: RunConfig) -> None:
         raise ConfigError(
             f"--resume: {folder.path} was started with another configuration; the result would belong to neither:\n  "
             + "\n  ".join(differences)
-            + f"\nresume with `soliton train --resume {folder.path}`"
+            + f"\nresume with `soliton train --resume {folder.path}`, or start a new run from it with "
+            f"init.run={folder.path}"
         )
 
 
@@ -181,5 +191,10 @@ def _differences(ours: dict[str, Any], given: dict[str, Any], prefix: str) -> li
         if isinstance(left, dict) and isinstance(right, dict):
             lines += _differences(left, right, f"{prefix}{key}.")
         elif left != right:
-            lines.append(f"{prefix}{key}: the run has {left!r}, now given {right!r}")
+            lines.append(f"{prefix}{key}: the run has {_as_given(left)}, now given {_as_given(right)}")
     return lines
+
+
+def _as_given(value: Any) -> str:
+    """As an override has it."""
+    return "none" if value is None else repr(value)

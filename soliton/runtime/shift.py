@@ -8,6 +8,7 @@ from soliton.config import load_config
 from soliton.errors import ConfigError
 from soliton.runtime.clock import date_s
 from soliton.runtime.phases import RunPhases
+from soliton.runtime.report import is_locked
 from soliton.runtime.run_folder import RunFolder
 from soliton.runtime.task import phases_of
 
@@ -32,4 +33,4 @@ def shift_run(run: Path, phase: int) -> str:
         has = f"phases 1 to {last}" if last > 1 else "no phases"
         raise ConfigError(f"PHASE: got {phase}; the environment of {run} has {has}")
     RunPhases(config.env.shifts, folder.phases).shift(phase, date_s())
-    return f"{run}: phase {phase} from now on"
+    return f"{run}: phase {phase} from now on" if is_locked(run) else f"{run}: phase {phase} once it goes on"

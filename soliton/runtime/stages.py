@@ -7,6 +7,7 @@ again. A stage that was interrupted begins again from its seed (`train` from its
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -116,6 +117,8 @@ class Stages:
         }
         with atomic_folder(done) as folder:
             critic.save(folder, manifest={**origin, **asdict(result)})
+        if result.epochs < config.max_epochs:
+            self.view.note(f"no better in {config.patience} steps: the critic of step {result.best_epoch} is kept")
         return critic
 
     def _rollouts(self, model: PreTrainedModel, name: str, count: int, seed: int) -> list[Trajectory]:
@@ -164,7 +167,8 @@ class Stages:
                 self.view.note("the critic was not pretrained: it starts from the policy's trunk, with a zero head")
             total = len(dict(learner.critic.model.named_parameters()))
             names = learner.critic.trainable
-            self.view.note(f"the critic trains {len(names)} of its {total} parameters: {', '.join(names)}")
+            kinds = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names)
+            self.view.note(f"the critic trains {len(names)} of its {total} parameters: {', '.join(kinds)}")
         learner.watch = ExampleRecorder(self.setup.config, self.setup.tokenizer, self.folder.examples, self.view.alarm)
         stage = TrainingStage(
             self.setup,

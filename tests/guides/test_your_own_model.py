@@ -14,6 +14,7 @@ from tests.guides.guide_pages import GUIDES, blocks, save_files
 
 PAGE = "your-own-model.md"
 SOURCES = (
+    "soliton/runtime/obstacles.py",
     "soliton/runtime/setup.py",
     "soliton/models/support.py",
     "soliton/models/load.py",

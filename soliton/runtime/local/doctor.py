@@ -74,6 +74,8 @@ def diagnose(run_dir: Path) -> Diagnosis:
 
 def describe(status: StoreStatus) -> list[str]:
     """Who waits for whom, and where the attempts are."""
+    if status.version < 0:
+        return ["training has not begun: a stage before it goes on, or the first policy is on its way"]
     lines = [f"{wait.reason}, for {wait.for_s:.0f} s" for wait in status.waiting.values()]
     if "learner" not in status.waiting:
         lines.append("the learner has its batch: it trains, starts, or is stuck in a step")
@@ -120,21 +122,24 @@ def _progress(folder: RunFolder) -> list[str]:
 
 
 def _processes(controller: int) -> list[str]:
-    """The controller's children, where the system has /proc."""
-    children = Path(f"/proc/{controller}/task/{controller}/children")
-    if not children.exists():
-        return []
+    """The roles, where the system has /proc: children of the fork server, which is the controller's child."""
     lines = []
-    for pid in children.read_text().split():
+    for pid in [role for server in _children(controller) for role in _children(server)]:
         try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
             state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
             continue  # it ended while we looked
-        name = command[3].decode() if len(command) > 3 else "?"
         cpu_s = (int(state[11]) + int(state[12])) / os.sysconf("SC_CLK_TCK")
         lines.append(f"process {pid}, {name}: state {state[0]}, {cpu_s:.1f} s of CPU")
     return lines
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _log_tail(folder: RunFolder) -> list[str]:

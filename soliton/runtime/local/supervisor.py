@@ -87,7 +87,7 @@ class Supervisor:
             finally:  # also when this is cancelled: what still runs when the event loop closes complains to the user
                 process.kill()
                 await process.wait()
-            logger.info("%s ended: %s", self.name, describe_exit(code))
+            logger.info("%s ended: %s", self.name, "as it was told to" if self._is_over else describe_exit(code))
             if code == 0 or self._is_over or self._is_stopping:
                 return
             await self._after_death(code)

@@ -31,7 +31,7 @@ def run_of(tmp_path: Path):
 
 def test_a_phase_can_be_set_while_the_run_rests_and_set_again(run_of):
     run = run_of('[env]\nname = "style"\n')
-    assert shift(run, "2", 0) == f"{run}: phase 2 from now on\n"
+    assert shift(run, "2", 0) == f"{run}: phase 2 once it goes on\n"
     shift(run, "1", 0)
     assert [said.phase for said in RunPhases((), RunFolder(run).phases).set_from_outside()] == [2, 1]
 
@@ -46,7 +46,7 @@ def test_an_environment_without_phases_is_refused(run_of):
 
 def test_the_phases_of_a_mixture_are_those_of_the_one_that_has_most(run_of):
     run = run_of('[[env.mix]]\nname = "style"\n[[env.mix]]\nname = "maze"\n')
-    assert "phase 3 from now on" in shift(run, "3", 0)
+    assert "phase 3 once it goes on" in shift(run, "3", 0)
 
 
 def test_an_inline_run_is_refused_with_what_to_do(run_of):

@@ -249,7 +249,7 @@ def test_resuming_with_another_model_shows_the_difference():
     Path("run").mkdir()
     Path("run/config.toml").write_text(BAND)
     message = refused("recipe.toml", "init.model=another", "seed=3", "--resume", "run")
-    assert "init.model: the run has None, now given 'another'" in message
+    assert "init.model: the run has none, now given 'another'" in message
     assert "seed: the run has 0, now given 3" in message
 
 

@@ -51,7 +51,7 @@ def test_a_resumed_run_keeps_the_keys_that_may_change(tmp_path: Path, monkeypatc
         run_recipe(recipe, ["algorithm=vapo"], stages=None, resume=run_dir, view=view)
     with pytest.raises(ConfigError, match=r"init\.model: the run has .*, now given 'another'"):
         run_recipe(recipe, ["init.model=another"], stages=None, resume=run_dir, view=view)
-    with pytest.raises(ConfigError, match=r"env\.num_prompts: the run has None, now given 50"):
+    with pytest.raises(ConfigError, match=r"env\.num_prompts: the run has none, now given 50"):
         run_recipe(recipe, ["env.num_prompts=50"], stages=None, resume=run_dir, view=view)
     assert load_config(run_dir / "config.toml").local.workers == 3
 
