@@ -2,6 +2,7 @@
 
 import io
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -48,14 +49,15 @@ def interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_run_goes_on_and_what_may_change_is_as_the_page_says(interrupted: Path):
     first, resume, other_workers, other_steps, longer = commands(PAGE)[:5]
     assert "interrupted" in said("doctor", str(interrupted), code=1)
-    said(*resume)
-    assert "the run has finished" in said("doctor", str(interrupted), code=1)
+    shutil.copytree(interrupted, "runs/moved")
     said(*other_workers)
+    assert "the run has finished" in said("doctor", str(interrupted), code=1)
+    assert "is finished: nothing is left to do" in said(*resume)
     assert load_config(interrupted / "config.toml").local.workers == 2
     refused = said(*other_steps, code=2)
     printed = next(block for block in blocks(PAGE, "text") if "another configuration" in block)
     assert printed.replace("has 100", "has 2").strip() in refused
-    interrupted.rename("runs/moved")
+    interrupted.rename("runs/elsewhere")
     said("train", "--resume", "runs/moved")
     said(*longer[:2], *SMALL, "init.model=none", *[each.replace("first", "moved") for each in longer[2:]])
     assert first[:2] == longer[:2]

@@ -84,6 +84,9 @@ def test_a_live_run_is_shifted_by_the_command_and_rewarded_by_its_user(tmp_path:
         run.until_steps(2)
         done = CliRunner().invoke(app, ["shift", str(run_dir), "3"], catch_exceptions=False)
         assert (done.exit_code, done.stdout) == (0, f"{run_dir}: phase 3 from now on\n")
+        doctor = CliRunner().invoke(app, ["doctor", str(run_dir)], catch_exceptions=False)
+        assert doctor.exit_code == 0
+        assert [name for name in ("learner", "worker-0") if f", {name}: state " not in doctor.stdout] == []
         run.until("phase 3", lambda: train_rows(run_dir)[-1]["info/phase"] == 3.0)
         over.set()
         run.send(signal.SIGTERM)

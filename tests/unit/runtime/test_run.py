@@ -10,6 +10,7 @@ import pytest
 
 from soliton.config import load_config
 from soliton.errors import ConfigError, Interrupted, RunError
+from soliton.report.plain import PlainView
 from soliton.report.quiet import QuietView
 from soliton.runtime import run as run_module
 from soliton.runtime.run import run_recipe
@@ -54,6 +55,19 @@ def test_a_resumed_run_keeps_the_keys_that_may_change(tmp_path: Path, monkeypatc
     with pytest.raises(ConfigError, match=r"env\.num_prompts: the run has none, now given 50"):
         run_recipe(recipe, ["env.num_prompts=50"], stages=None, resume=run_dir, view=view)
     assert load_config(run_dir / "config.toml").local.workers == 3
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(run_module, "_run", lambda *_: 0)
+    recipe, run_dir, said = recipe_in(tmp_path), tmp_path / "run", io.StringIO()
+    run_recipe(recipe, [], stages=None, resume=None, view=QuietView(io.StringIO()))
+    (run_dir / "summary.json").write_text('{"exit": {"status": "finished", "reason": ""}}')
+    (run_dir / "report.html").unlink(missing_ok=True)
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+    monkeypatch.setattr(run_module, "_run", lambda *_: pytest.fail("it was run again"))
+    assert run_recipe(None, ["local.workers=3"], stages=None, resume=run_dir, view=PlainView(said, lambda: 0.0)) == 0
+    assert f"{run_dir} is finished: nothing is left to do" in said.getvalue()
+    assert {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(
