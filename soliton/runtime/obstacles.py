@@ -65,7 +65,7 @@ def not_supported(config: RunConfig) -> list[str]:
 
 def missing_here(config: RunConfig, *, resumed: bool) -> list[str]:
     """Files that are absent or do not fit, a run folder that is taken, modules that cannot be found."""
-    found = [*_run_folder(config, resumed), *_initial_run(config), *_judge_key(config)]
+    found = [*_run_folder(config, resumed), *_initial_run(config), *_judge_key(config), *_trackers(config)]
     for key, name, prompts in _environments(config):
         found += [*_environment(key, name), *_prompts_file(key, prompts)]
     folder = initial_folder(config)
@@ -158,6 +158,14 @@ def _judge_key(config: RunConfig) -> list[str]:
     if name is None or os.environ.get(name):
         return []
     return [f"env.judge.api_key_env: there is no environment variable {name!r}; export it, or drop the key"]
+
+
+def _trackers(config: RunConfig) -> list[str]:
+    return [
+        f"track.trackers: {name!r} needs a package that is not installed; pip install 'soliton[{name}]', or drop it"
+        for name in config.track.trackers
+        if importlib.util.find_spec(name) is None
+    ]
 
 
 def _built_in(key: str, name: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Mistakes that users make, as they type them, and what the command has to say. Nothing may run and nothing be left."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -238,6 +239,14 @@ def test_a_run_folder_that_is_taken_is_refused_before_anything_loads():
     message = refused("recipe.toml")
     assert "run.dir: runs/run already holds a run" in message
     assert "soliton train --resume runs/run" in message
+
+
+def test_a_tracker_without_its_package_is_refused_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch):
+    Path("recipe.toml").write_text(BAND)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    message = refused("recipe.toml", 'track.trackers=["trackio"]')
+    assert "track.trackers: 'trackio' needs a package that is not installed" in message
+    assert "pip install 'soliton[trackio]'" in message
 
 
 def test_resuming_what_is_no_run_says_so():
