@@ -63,3 +63,9 @@ def read_summary(run: Path) -> dict[str, Any] | None:
         return None
     summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return summary
+
+
+def is_finished(run: Path) -> bool:
+    """Whether the run went to its end."""
+    summary = read_summary(run)
+    return summary is not None and summary["exit"]["status"] == "finished"

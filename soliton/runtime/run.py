@@ -13,7 +13,7 @@ from typing import Any
 
 from soliton.config import Resolved, RunConfig, load_config, resolve_config
 from soliton.errors import ConfigError, Interrupted, RunError
-from soliton.report.folder import read_summary
+from soliton.report.folder import is_finished
 from soliton.report.view import RunView
 from soliton.runtime.obstacles import refuse_obstacles
 from soliton.runtime.run_folder import RunFolder
@@ -49,7 +49,7 @@ def run_recipe(
     folder = RunFolder(Path(config.run.dir) if resume is None else resume)
     if resume is not None:
         refuse_other_config(folder, config)
-        if _is_finished(folder):
+        if is_finished(folder.path):
             view.note(f"{resume} is finished: nothing is left to do. To train on, start a run with init.run={resume}")
             return 0
     refuse_obstacles(config, resumed=resume is not None)
@@ -160,11 +160,6 @@ def _run(config: RunConfig, folder: RunFolder, view: RunView) -> int:
     from soliton.runtime.staged_run import run_stages
 
     return run_stages(config, folder, view)
-
-
-def _is_finished(folder: RunFolder) -> bool:
-    summary = read_summary(folder.path)
-    return summary is not None and summary["exit"]["status"] == "finished"
 
 
 def refuse_other_config(folder: RunFolder, config: RunConfig) -> None:

@@ -19,7 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from soliton.report.folder import read_summary
+from soliton.report.folder import is_finished, read_summary
 from soliton.study.digest import digest
 from soliton.study.one_run import STOPPED
 from soliton.study.origin import commit_of_the_code, machine
@@ -62,7 +62,7 @@ class Execution:
             ConfigError: a result is damaged or of other settings; nothing was run.
         """
         missing = list({run.path: run for run in self.runs if run.existing() is None}.values())
-        self._warm = {run.warm.folder: _is_finished(run.warm.folder) for run in missing if run.warm is not None}
+        self._warm = {run.warm.folder: is_finished(run.warm.folder) for run in missing if run.warm is not None}
         self.view.plan([run.name for run in missing], self.jobs)
         pool = ThreadPoolExecutor(self.jobs)
         try:
@@ -115,7 +115,7 @@ class Execution:
             self._fail(warm.name, warm.folder, code)
 
     def _make(self, run: PlannedRun) -> None:
-        if not _is_finished(run.folder):
+        if not is_finished(run.folder):
             code = self._process(run.name, run.folder, run.recipe, run.overrides)
             if code not in ENDED:
                 return
@@ -154,11 +154,6 @@ class Execution:
 
 def _errors(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.stderr")
-
-
-def _is_finished(folder: Path) -> bool:
-    summary = read_summary(folder)
-    return summary is not None and summary["exit"]["status"] == "finished"
 
 
 def _ending(folder: Path, code: int) -> str:

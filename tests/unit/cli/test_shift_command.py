@@ -55,5 +55,13 @@ def test_an_inline_run_is_refused_with_what_to_do(run_of):
     assert "env.shifts" in message
 
 
+def test_a_finished_run_is_refused_with_what_to_do(run_of):
+    run = run_of('[env]\nname = "style"\n')
+    (run / "summary.json").write_text('{"exit": {"status": "finished", "reason": ""}}')
+    assert f"{run} is finished: nothing learns in it any more; start a run from it with init.run={run}" in shift(
+        run, "2", 2
+    )
+
+
 def test_what_is_no_run_is_refused(tmp_path: Path):
     assert "holds no run" in shift(tmp_path, "2", 2)
