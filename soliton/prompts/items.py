@@ -17,6 +17,8 @@ from soliton.prompts.stream import is_held_out, make_prompt
 from soliton.types import Prompt, stable_seed
 
 Item = dict[str, Any]
+MAX_REMEMBERED = 4096
+"""Items of a finite set that are kept after they were drawn."""
 MAX_MISSES = 5_000
 """Items drawn in a row without a new one, after which there are taken to be no more."""
 
@@ -89,6 +91,9 @@ class DrawnPrompts:
         self._seed = seed
         self._num_prompts = num_prompts
         self._order = lru_cache(maxsize=4)(self._shuffled)
+        # What is shown again is not drawn again: a maze takes a millisecond.
+        self._item_of_set = lru_cache(MAX_REMEMBERED)(self._item)
+        self._held_out = lru_cache(maxsize=4)(self._drawn_held_out)
 
     @property
     def num_draws(self) -> int | None:
@@ -97,10 +102,18 @@ class DrawnPrompts:
 
     def at(self, draw: int) -> Prompt:
         """The training item of `draw`; see `PromptStream.at`."""
-        index = _checked_draw(draw)
-        if self._num_prompts is not None:
-            visit, position = divmod(draw, self._num_prompts)
-            index = self._order(visit)[position]
+        if self._num_prompts is None:
+            return self._item(_checked_draw(draw))
+        visit, position = divmod(_checked_draw(draw), self._num_prompts)
+        return self._item_of_set(self._order(visit)[position])
+
+    def held_out(self, n: int, seed: int) -> list[Prompt]:
+        """`n` different held-out items; see `PromptStream.held_out`."""
+        if n < 0:
+            raise ValueError(f"cannot hold out {n} prompts; ask for 0 or more")
+        return list(self._held_out(n, seed))
+
+    def _item(self, index: int) -> Prompt:
         rng = np.random.default_rng(stable_seed(self._seed, "item", index))
         for _ in range(MAX_MISSES):
             prompt = checked_prompt(self._draw_item(rng))
@@ -108,10 +121,7 @@ class DrawnPrompts:
                 return prompt
         raise ConfigError(f"prompts: {MAX_MISSES} items in a row are held out; the function must draw different items")
 
-    def held_out(self, n: int, seed: int) -> list[Prompt]:
-        """`n` different held-out items; see `PromptStream.held_out`."""
-        if n < 0:
-            raise ValueError(f"cannot hold out {n} prompts; ask for 0 or more")
+    def _drawn_held_out(self, n: int, seed: int) -> tuple[Prompt, ...]:
         rng = np.random.default_rng(stable_seed(seed, "item", "held_out"))
         found: dict[str, Prompt] = {}
         misses = 0
@@ -125,7 +135,7 @@ class DrawnPrompts:
                     f"cannot hold out {n} prompts: the function draws only {len(found)} different held-out items "
                     "(about one in eight of all it can draw); ask for so many at most, or let it draw more"
                 )
-        return list(found.values())
+        return tuple(found.values())
 
     def _shuffled(self, visit: int) -> list[int]:
         rng = np.random.default_rng(stable_seed(self._seed, "item", "visit", visit))

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from soliton.study.execute import PROGRAM, Execution
+from soliton.study.execute import Execution
+from soliton.study.one_run import PROGRAM, Program
 from soliton.study.outcomes import StudyResults
 from soliton.study.page import results_of, write_page
 from soliton.study.progress import StudyView
@@ -25,7 +26,7 @@ def run_studies(
     runs: Path,
     view: StudyView,
     only_page: bool = False,
-    program: Sequence[str] = PROGRAM,
+    program: Program = PROGRAM,
 ) -> tuple[list[str], str]:
     """Make what is missing, then write the page; returns what died, and the verdicts as text.
 

@@ -3,32 +3,39 @@
     scheduling loop   waits for: any process to end        unblocked by a process
     one thread each   reads a process's progress lines     unblocked by the process, or its end
 
-A warm start comes before the runs that begin from it. A run that stopped itself is a result; a process that died is
-not: the others go on, and the study says so at its end.
+Processes are forked from one that has imported everything, as imports would be a tenth of a run. A warm start comes
+before the runs that begin from it. A run that stopped itself is a result; a process that died is not: the others go on,
+and the study says so at its end.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait as wait_until_ready
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from soliton.report.folder import is_finished, read_summary
 from soliton.study.digest import digest
-from soliton.study.one_run import STOPPED
+from soliton.study.one_run import PROGRAM, STOPPED, Program, in_process
 from soliton.study.origin import commit_of_the_code, machine
 from soliton.study.progress import StudyView
 from soliton.study.result import write_result
 from soliton.study.schedule import PlannedRun, WarmRun
 
-PROGRAM = (sys.executable, "-m", "soliton.study.one_run")
-"""What makes a run, given its folder, its recipe and overrides."""
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""One thread each; and PyTorch looks for a device without making it unusable in forked processes."""
+PROCESSES: Any = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
+"""On macOS some libraries do not survive a fork."""
 ENDED = (0, STOPPED)
 """Exit codes of a run that ended by itself."""
 ERROR_LINES = 6
@@ -50,10 +57,12 @@ class Execution:
     runs: Sequence[PlannedRun]
     jobs: int
     view: StudyView
-    program: Sequence[str] = PROGRAM
+    program: Program = PROGRAM
     failures: list[str] = field(default_factory=list)
-    _processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    _processes: dict[str, BaseProcess] = field(default_factory=dict)
     _warm: dict[Path, bool] = field(default_factory=dict)
+    # A start looks for processes that have ended, and an exit code can be read only once.
+    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> None:
         """Run until nothing is left; a second call would make what died again.
@@ -64,6 +73,9 @@ class Execution:
         missing = list({run.path: run for run in self.runs if run.existing() is None}.values())
         self._warm = {run.warm.folder: is_finished(run.warm.folder) for run in missing if run.warm is not None}
         self.view.plan([run.name for run in missing], self.jobs)
+        os.environ.update(ENVIRONMENT)
+        if PROCESSES.get_start_method() == "forkserver":
+            PROCESSES.set_forkserver_preload(list(self.program.imports))
         pool = ThreadPoolExecutor(self.jobs)
         try:
             self._run_all(missing, pool)
@@ -127,25 +139,29 @@ class Execution:
     def _process(self, name: str, folder: Path, recipe: Path, overrides: Sequence[str]) -> int:
         """Run one process to its end and pass on its progress; returns its exit code."""
         folder.mkdir(parents=True, exist_ok=True)
-        command = [*self.program, str(folder), str(recipe), *overrides]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        said, says = PROCESSES.Pipe(duplex=False)
+        process = PROCESSES.Process(
+            target=in_process, args=(self.program.make, folder, recipe, tuple(overrides), says, _errors(folder))
+        )
         self.view.started(name)
-        with (
-            _errors(folder).open("w") as errors,
-            subprocess.Popen(  # noqa: S603  (our own program)
-                command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
-            ) as process,
-        ):
+        with said, says:
+            with self._one_at_a_time:
+                process.start()
             self._processes[name] = process
-            assert process.stdout is not None
-            for line in process.stdout:
-                progress = json.loads(line)
-                self.view.moved(name, progress["stage"], progress["step"], progress["total"])
+            says.close()  # now only the process has it, and its end is seen
+            with os.fdopen(said.fileno(), encoding="utf-8", closefd=False) as lines:
+                for line in lines:
+                    progress = json.loads(line)
+                    self.view.moved(name, progress["stage"], progress["step"], progress["total"])
+        wait_until_ready([process.sentinel])
+        with self._one_at_a_time:
+            process.join()
+        code: int = process.exitcode
         del self._processes[name]
-        self.view.ended(name, _ending(folder, process.returncode))
-        if process.returncode not in ENDED:
-            self._fail(name, folder, process.returncode)
-        return process.returncode
+        self.view.ended(name, _ending(folder, code))
+        if code not in ENDED:
+            self._fail(name, folder, code)
+        return code
 
     def _fail(self, name: str, folder: Path, code: int) -> None:
         last_words = "\n  ".join(_errors(folder).read_text(errors="replace").strip().splitlines()[-ERROR_LINES:])

@@ -1,7 +1,7 @@
-"""One run of a study, in a process of its own: `python -m soliton.study.one_run RUN_FOLDER RECIPE [KEY=VALUE ...]`.
+"""One run of a study, in a process of its own.
 
-Runs a recipe as `soliton train` does, goes on if the folder holds an interrupted run, and says on standard output what
-it is doing (JSON lines). Beside the run's own files it leaves `cpu.jsonl`: what each step cost in seconds of one core.
+Runs a recipe as `soliton train` does, goes on if the folder holds an interrupted run, and says what it is doing (JSON
+lines). Beside the run's own files it leaves `cpu.jsonl`: what each step cost in seconds of one core.
 
 Exit codes: 0 finished, 3 the run stopped itself and its summary says why, 2 a mistake in recipe or study, as a shell
 has it after a signal, and 1 (Python's own) after any other exception.
@@ -10,10 +10,13 @@ has it after a signal, and 1 (Python's own) after any other exception.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from soliton.errors import ConfigError, Interrupted, RunError
 from soliton.runtime.clock import cpu_s
@@ -79,17 +82,12 @@ class CostRecorder:
         self._out.flush()
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Entry point; returns the exit code."""
-    folder, recipe, overrides = Path(arguments[0]), Path(arguments[1]), list(arguments[2:])
+def make_run(folder: Path, recipe: Path, overrides: Sequence[str], out: IO[str]) -> int:
+    """Make the run, or go on with it; returns the exit code."""
     resume = folder if (folder / "config.toml").exists() else None
     try:
         return run_recipe(
-            recipe,
-            [*overrides, f"run.dir={folder}"],
-            stages=None,
-            resume=resume,
-            view=CostRecorder(folder, sys.stdout),
+            recipe, [*overrides, f"run.dir={folder}"], stages=None, resume=resume, view=CostRecorder(folder, out)
         )
     except (ConfigError, RunError) as error:
         sys.stderr.write(f"{error}\n")
@@ -98,5 +96,44 @@ def main(arguments: Sequence[str]) -> int:
         return stop.exit_code
 
 
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+Make = Callable[[Path, Path, Sequence[str], IO[str]], int]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What makes a run.
+
+    Attributes:
+        make: given folder, recipe, overrides, and where progress goes; returns the exit code.
+        imports: modules that it will want.
+    """
+
+    make: Make
+    imports: tuple[str, ...]
+
+
+PROGRAM = Program(
+    make_run,
+    (
+        "soliton.study.one_run",
+        "soliton.runtime.staged_run",
+        "soliton.runtime.inline_training",
+        "soliton.runtime.report",
+        "soliton.report.curve",
+        "transformers.models.qwen3.modeling_qwen3",
+        "torch.utils.tensorboard",
+    ),
+)
+
+
+def in_process(
+    make: Make, folder: Path, recipe: Path, overrides: Sequence[str], says: Connection, errors: Path
+) -> NoReturn:
+    """All that a process does: `make`, with its output in the file `errors`; a ^C at the terminal does not reach it."""
+    os.setsid()
+    with errors.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    with os.fdopen(says.fileno(), "w", encoding="utf-8", closefd=False) as out:
+        code = make(folder, recipe, overrides, out)
+    raise SystemExit(code)

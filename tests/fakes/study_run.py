@@ -1,17 +1,20 @@
-"""Leaves the files of a run without training: `python tests/fakes/study_run.py FOLDER RECIPE [KEY=VALUE ...]`.
+"""Leaves the files of a run without training.
 
 Accuracy rises by 0.2 with every evaluation; under algorithm=grpo the last one falls to 0.1. A file `die` in the folder
 makes it die once, a file `stop` makes the run stop itself.
 """
 
 import json
-import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 STEPS = 6
 
 
-def main(folder: Path, overrides: list[str]) -> int:
+def make_run(folder: Path, recipe: Path, overrides: Sequence[str], out: IO[str]) -> int:
+    """What a `Program` does."""
+    del recipe
     settings = dict(override.partition("=")[::2] for override in overrides)
     algorithm, seed = settings.get("algorithm", "sao"), int(settings["seed"])
     if (folder / "die").exists():
@@ -20,7 +23,7 @@ def main(folder: Path, overrides: list[str]) -> int:
     stopped = (folder / "stop").exists()
     rows, costs = [], [{"stage": "start", "step": -1, "cpu_s": 2.0}]
     for step in range(1, STEPS + 1):
-        sys.stdout.write(json.dumps({"stage": "train", "step": step, "total": STEPS}) + "\n")
+        out.write(json.dumps({"stage": "train", "step": step, "total": STEPS}) + "\n")
         rows.append(
             {
                 "stage": "train",
@@ -47,7 +50,3 @@ def main(folder: Path, overrides: list[str]) -> int:
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "summary.json").write_text(json.dumps(summary))
     return 3 if stopped else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1]), sys.argv[3:]))

@@ -1,16 +1,17 @@
 """A study of three arms whose runs are made by the fake program, and a view that remembers."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 from soliton.study.command import run_studies
+from soliton.study.one_run import Program
 from soliton.study.outcomes import accuracy_at_end
 from soliton.study.result import SCHEMA, RunResult
 from soliton.study.rules import higher, keeps, loses
 from soliton.study.study import Arm, Claim, Study
+from tests.fakes import study_run
 
-PROGRAM = (sys.executable, str(Path(__file__).parents[2] / "fakes" / "study_run.py"))
+FAKE = Program(study_run.make_run, ())
 
 STUDY = Study(
     name="small",
@@ -60,7 +61,7 @@ def run(where: Path, *studies: Study, view: View | None = None, **options):
     catalogue = {study.name: study for study in (STUDY, BORROWING, *wanted)}
     view = view or View()
     failures, said = run_studies(
-        wanted, catalogue, jobs=2, out=where / "out", runs=where / "runs", view=view, program=PROGRAM, **options
+        wanted, catalogue, jobs=2, out=where / "out", runs=where / "runs", view=view, program=FAKE, **options
     )
     return failures, said, view
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from soliton.study import one_run
 from soliton.study.digest import digest
-from soliton.study.one_run import COSTS, STOPPED, CostRecorder
+from soliton.study.one_run import COSTS, STOPPED, CostRecorder, make_run
 from soliton.study.result import read_result, write_result
 from soliton.study.schedule import planned_runs
 from tests.invariants.calculator_runs import WARM_START
@@ -34,9 +33,14 @@ def planned(tmp_path: Path):
     return run
 
 
-def test_a_run_says_where_it_is_and_becomes_a_result(planned, capsys):
-    assert one_run.main([str(planned.folder), str(planned.recipe), *planned.overrides]) == 0
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+def make(planned, *more: str, out=None) -> int:
+    return make_run(planned.folder, planned.recipe, [*planned.overrides, *more], out or io.StringIO())
+
+
+def test_a_run_says_where_it_is_and_becomes_a_result(planned):
+    out = io.StringIO()
+    assert make(planned, out=out) == 0
+    said = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [(line["step"], line["total"]) for line in said if line["stage"] == "train"] == [
         (0, 2),
         (1, 2),
@@ -57,19 +61,18 @@ def test_a_run_says_where_it_is_and_becomes_a_result(planned, capsys):
     write_result(planned.path, made)
     assert planned.existing() == read_result(planned.path) == made
     # Asked for once more, the finished run is taken up and ends at once, with the same result.
-    assert one_run.main([str(planned.folder), str(planned.recipe), *planned.overrides]) == 0
+    assert make(planned) == 0
     again = digest(planned, None, commit="c0ffee", machine="here")
     assert (again.evaluations, again.curves, again.tokens) == (made.evaluations, made.curves, made.tokens)
 
 
 def test_a_run_that_cannot_go_on_and_a_wrong_recipe_have_their_exit_codes(planned, capsys):
-    no_signal = [*planned.overrides, "learner.max_no_signal_steps=1", "limits.max_tokens=40"]
-    assert one_run.main([str(planned.folder), str(planned.recipe), *no_signal]) == STOPPED
+    assert make(planned, "learner.max_no_signal_steps=1", "limits.max_tokens=40") == STOPPED
     assert "nothing is being learned" in capsys.readouterr().err
     made = digest(planned, None, commit=None, machine="here")
     assert made.status == "stopped"
     assert "nothing is being learned" in str(made.reason)
-    assert one_run.main([str(planned.folder), str(planned.recipe), *planned.overrides]) == 2
+    assert make(planned) == 2
     assert "was started with another configuration" in capsys.readouterr().err
 
 
