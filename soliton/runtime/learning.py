@@ -30,6 +30,16 @@ Publish = Callable[[dict[str, Tensor], Publication], Awaitable[None]]
 """Hands weights (checkpoint names, a copy) to the engines; the store learns of them afterwards."""
 OnStep = Callable[[int, int, StepMetrics], None]
 """Told (policy step, batches, metrics) after each batch."""
+Tell = Callable[[], Awaitable[None]]
+"""Tells the store that a batch is trained."""
+Fit = Callable[[], StepMetrics]
+"""Makes the critic's remaining updates."""
+
+
+async def tell_then_fit(tell: Tell, fit: Fit) -> StepMetrics:
+    """One after the other, in an order that never changes."""
+    await tell()
+    return fit()
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,7 @@ class Learning:
         newest: Publication,
         batches: int,
         pace: Pace = Pace(),
+        finish: Callable[[Tell, Fit], Awaitable[StepMetrics]] = tell_then_fit,
     ) -> None:
         self.newest = newest
         self.batches = batches
@@ -75,6 +86,7 @@ class Learning:
         self._publish = publish
         self._on_step = on_step
         self._pace = pace
+        self._finish = finish
         self._since_s = clock.now()
 
     async def run(self, until_step: int) -> bool:
@@ -100,14 +112,16 @@ class Learning:
         await self._clock.sleep_until(self._clock.now() + self._pace.actor_update_s)
         publication = await self._published() if moved else None
         failpoint("learner.between_weights_and_cursor")
-        await self._store.finish_step([item.trajectory.attempt for item in items], publication)
-        failpoint("learner.after_finish")
-        metrics = self._learner.finish_step()
+        metrics = await self._finish(lambda: self._tell(items, publication), self._learner.finish_step)
         await self._clock.sleep_until(self._clock.now() + self._pace.critic_updates_s)
         self.batches += 1
         reported = {f"info/{name}": value for name, value in mean_info([item.trajectory for item in items]).items()}
         metrics |= {**reported, **environment_metrics(items), **self._rate(metrics)}
         self._report(metrics, await self._store.status())
+
+    async def _tell(self, items: list[BatchItem], publication: Publication | None) -> None:
+        await self._store.finish_step([item.trajectory.attempt for item in items], publication)
+        failpoint("learner.after_finish")
 
     def _rate(self, metrics: StepMetrics) -> StepMetrics:
         """Tokens that the actor learned from, by the time since the step before, or since this learner began."""

@@ -134,6 +134,15 @@ class HubStore:
         answer = await self._connection.ask(wire.TAKE, wire.TakeAnswer, wire.TakeRequest, self._limits.long_poll_s)
         return answer.items
 
+    async def take_ready(self) -> list[BatchItem] | None:
+        """As `take`, without waiting: None if no full batch is ready, or the hub cannot answer now.
+
+        Raises:
+            RunError: refused.
+        """
+        answer = await self._connection.ask_once(wire.TAKE, wire.TakeAnswer, wire.TakeRequest)
+        return answer.items if isinstance(answer, wire.TakeAnswer) else None
+
     async def finish_step(self, trained: list[AttemptId], publication: Publication | None) -> None:
         """The learner is done with a batch.
 
@@ -196,6 +205,8 @@ class HubStore:
             answer = await self._connection.ask_once(wire.COMMIT, wire.CommitAnswers, partial(_body, batch))
             if isinstance(answer, NotNow):
                 self._send_later(batch, answer.retry_after_s)
+            elif answer is None:
+                raise RunError(f"{self._url} answered a commit with nothing; it is not a hub")
             else:
                 self._settle(batch, answer)
         except (RunError, ValueError) as error:

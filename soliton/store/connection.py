@@ -96,14 +96,17 @@ class HubConnection:
             ValueError: the store found the request invalid.
             RunError: the hub or its store refused, or what answers is not this run's hub.
         """
-        while isinstance(answer := await self.ask_once(path, kind, request, wait_s), NotNow):
-            await self.sleep(answer.retry_after_s)
-        return answer
+        while True:
+            answer = await self.ask_once(path, kind, request, wait_s)
+            if isinstance(answer, NotNow):
+                await self.sleep(answer.retry_after_s)
+            elif answer is not None:
+                return answer
 
     async def ask_once(
         self, path: str, kind: type[Answer], request: Request | None = None, wait_s: float = 0.0
-    ) -> Answer | NotNow:
-        """As `ask`, but it is the caller who waits for room."""
+    ) -> Answer | NotNow | None:
+        """As `ask`, but it is the caller who waits for room, and who asks again after "nothing yet" (None)."""
         pause_s = PAUSES_S[0]
         while True:
             asked_s = wait_s if self._failing_since is None else min(wait_s, PROBE_WAIT_S)
@@ -128,8 +131,7 @@ class HubConnection:
                     f"{self._url} answered as run {headers.get(wire.RUN_HEADER)!r}, this is run {self._run_id!r}; "
                     "another program has taken the hub's port"
                 )
-            if status != 204:
-                return self._decode(body, kind, path)
+            return None if status == 204 else self._decode(body, kind, path)
 
     async def _send(self, path: str, request: Any) -> tuple[int, Any, bytes]:
         if self._session is None:

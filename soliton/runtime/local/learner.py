@@ -1,4 +1,10 @@
-"""The learner as a process: every stage of the run, and in the training stage the learner's loop over the hub."""
+"""The learner as a process: every stage of the run, and in the training stage the learner's loop over the hub.
+
+Within a step two things happen at once:
+
+    thread   makes the critic's remaining updates           waits for: nothing
+    loop     tells the store, asks for the next batch       waits for: the hub, then the thread
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ from soliton.errors import RunError
 from soliton.failpoints import failpoint
 from soliton.runtime.checkpoint import newest_whole_checkpoint, write_checkpoint
 from soliton.runtime.clock import RealClock
-from soliton.runtime.learning import Learning
+from soliton.runtime.learning import Fit, Learning, StepMetrics, Tell
 from soliton.runtime.local.channel import Channel, ChannelView, StopWanted
 from soliton.runtime.local.connection import Connection
 from soliton.runtime.local.disk import when_there_is_space
@@ -27,7 +33,7 @@ from soliton.runtime.staged_run import run_stages
 from soliton.runtime.training import STAGE, StepReport, Trained, TrainingStage
 from soliton.store.client import HubStore
 from soliton.store.store import BatchItem
-from soliton.types import Publication
+from soliton.types import AttemptId, Publication
 from soliton.weights import (
     PublishedVersions,
     load_tensors,
@@ -61,6 +67,8 @@ def train_local(stage: TrainingStage, channel: Channel) -> Trained:
 class LearnersStore(HubStore):
     """The hub's store for a learner that may have to stop: it gets no more batch then, and no longer waits for one.
 
+    A batch that is ready when a step is finished comes at once, so that it travels while the critic is fitted.
+
     Args:
         connection: where the hub is.
         stop: set when the learner shall stop.
@@ -70,9 +78,18 @@ class LearnersStore(HubStore):
         clock = RealClock(connection.clock_origin_s)
         super().__init__(connection.url, connection.token, connection.run_id, "learner", clock)
         self._stop = stop
+        self._ahead: list[BatchItem] | None = None
+
+    async def finish_step(self, trained: list[AttemptId], publication: Publication | None) -> None:
+        """See `Store`."""
+        await super().finish_step(trained, publication)
+        self._ahead = await self.take_ready()
 
     async def take(self) -> list[BatchItem]:
         """See `Store`; [] also when the learner shall stop. A batch that was on its way comes again."""
+        if self._ahead is not None and not self._stop.is_set():
+            ahead, self._ahead = self._ahead, None
+            return ahead
         taking = asyncio.ensure_future(super().take())
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
@@ -82,6 +99,12 @@ class LearnersStore(HubStore):
             taking.cancel()
             stopping.cancel()
             await asyncio.gather(taking, stopping, return_exceptions=True)
+
+
+async def tell_while_fitting(tell: Tell, fit: Fit) -> StepMetrics:
+    """Both at once: the store answers while this thread's loop would stand still. Only the fit touches the learner."""
+    _, metrics = await asyncio.gather(tell(), asyncio.to_thread(fit))
+    return metrics
 
 
 class LocalTraining:
@@ -120,6 +143,7 @@ class LocalTraining:
                 on_step=self._on_step,
                 newest=await self._publish_start(store, resumed),
                 batches=resumed.get("batches", 0),
+                finish=tell_while_fitting,
             )
             if resumed:
                 self._announce_evaluation(learning.newest.step, learning.batches)  # it may not have been heard

@@ -244,6 +244,7 @@ def test_a_refusal_is_raised_and_not_tried_again(behaviour, kind, text, call):  
             "with answers for d4s0a0",
         ),
         (commit, record(wire.CommitAnswers([], 1.0)), "it is not a hub"),
+        (commit, answers(204), "answered a commit with nothing"),
         (commit, record(wire.CommitAnswers([wire.CommitAnswer(AttemptId(3), "queued")] * 2, 1.0)), "it is not a hub"),
     ],
 )
