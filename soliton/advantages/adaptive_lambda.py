@@ -25,7 +25,7 @@ def length_adaptive_lambda(num_action_tokens: Tensor, *, alpha: float = 1.5) -> 
 def length_adaptive_lambda(num_action_tokens: int | Tensor, *, alpha: float = 1.5) -> float | Tensor:
     """Return the GAE lambda under which the credit window grows with the length of the trajectory.
 
-        lambda = max(0, 1 - 1 / (alpha * l))        (PAPER section 4; length-adaptive GAE of VAPO)
+        lambda = max(0, 1 - 1 / (alpha * l))        (paper §4.1; length-adaptive GAE of VAPO)
 
     Special cases: alpha * l <= 1 gives 0; l = 3 with alpha 1.5 gives 7/9.
 

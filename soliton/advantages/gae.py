@@ -37,7 +37,7 @@ def skip_observation_gae(
 ) -> Tensor:
     """Compute token GAE over the action tokens of each segment as if observations were not there.
 
-        delta_k = r_k + gamma * V_{k+1} - V_k,   A_k = delta_k + gamma * lam * A_{k+1}      (PAPER section 4, Eq. 4-5)
+        delta_k = r_k + gamma * V_{k+1} - V_k,   A_k = delta_k + gamma * lam * A_{k+1}      (paper §3.2, Eq. 4-5)
 
     k counts the ACTION tokens of one segment, so the step from the last token of an action to the first of the next
     is one step. After the last one V is `bootstrap_values` and A is 0.

@@ -13,7 +13,7 @@ from torch import Tensor
 def group_advantages(rewards: Tensor, groups: Tensor, *, eps: float = 1e-6) -> Tensor:
     """Normalise each trajectory's reward by the mean and spread of its group.
 
-        A_i = (R_i - mean(R in group)) / (std(R in group) + eps)        (PAPER section 6, row grpo)
+        A_i = (R_i - mean(R in group)) / (std(R in group) + eps)        (paper §4.1)
 
     std is the sample deviation (divisor n - 1), as in the field's implementations of GRPO: a choice.
     Special cases: groups of one and groups of equal rewards give exactly 0.

@@ -56,7 +56,7 @@ def turn_gae(
 
         V(turn) = mean of V over its tokens, or V of its last token
         delta_i = r_i + gamma V(turn_{i+1}) - V(turn_i),   A_i = delta_i + gamma lam A_{i+1},   G_i = A_i + V(turn_i)
-        (PAPER section 4, step-level variants)
+        (paper appendix A.1)
 
     r_i is the sum of the rewards on the turn's tokens and on the observations after it. gamma and lam count turns.
     Special case: turns of one token give `skip_observation_gae`.

@@ -1,4 +1,4 @@
-"""Advantages from a tracker's baselines (PAPER section 6)."""
+"""Advantages from a tracker's baselines (paper §4)."""
 
 from __future__ import annotations
 

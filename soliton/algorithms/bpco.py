@@ -5,7 +5,7 @@
 
 Against `sao`: values cannot leave (-1, 1), so rewards must lie there (method.value_bound widens it); the clip bounds
 |pi - mu| by 0.2 on one side by the sign of A, where DIS bounds the ratio; credit reaches less far; one critic update,
-the whole critic trains. What PAPER section 6 does not say of the method is as in `vapo`; the form of the head is ours.
+the whole critic trains. What is not named here is as in `vapo`; the form of the head is ours.
 """
 
 from __future__ import annotations

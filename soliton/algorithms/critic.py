@@ -1,4 +1,4 @@
-"""Advantages and targets from a critic, shared by every method that has one (PAPER section 4)."""
+"""Advantages and targets from a critic, shared by every method that has one (paper §3.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DIS actor loss of PAPER section 2, as methods use it."""
+"""The DIS actor loss of paper §3.1, as methods use it."""
 
 from __future__ import annotations
 

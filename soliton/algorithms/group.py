@@ -1,4 +1,4 @@
-"""Outcome advantages from comparing the rollouts of a prompt (PAPER section 6)."""
+"""Outcome advantages from comparing the rollouts of a prompt (paper §4)."""
 
 from __future__ import annotations
 

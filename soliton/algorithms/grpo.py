@@ -1,4 +1,4 @@
-"""GRPO as the paper's baseline runs it (PAPER section 6).
+"""GRPO as the paper's baseline runs it (paper §4).
 
 Against `sao`: groups of 8 rollouts per prompt, advantage = group-normalised reward, no critic, PPO clip against the
 latest policy instead of DIS against the recorded one. A group is ready when its slowest member is.

@@ -1,4 +1,4 @@
-"""GRPO with DIS (PAPER section 6): the groups of `grpo`, the actor loss of `sao`."""
+"""GRPO with DIS (paper §4): the groups of `grpo`, the actor loss of `sao`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The PPO clip that "keeps the latest old policy" (PAPER section 6).
+"""The PPO clip that "keeps the latest old policy" (paper §4).
 
 The old policy is the learner's own at the start of the batch. With one update per batch that is the policy itself, so
 the ratio is 1 and the clip never sees how old the data really are. That is the baseline's weakness, kept on purpose.

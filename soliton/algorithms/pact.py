@@ -2,7 +2,7 @@
 
     V = sigmoid(z),   critic loss = cross-entropy of V with v,   v of V-trace at lambda 1 with weights min(1, r)
     A = GAE at lambda 1 = return - V,   actor loss of DIS,   r = pi / pi_rollout
-    (https://arxiv.org/abs/2609.26355, PAPER section 6)
+    (https://arxiv.org/abs/2609.26355)
 
 Against `sao`: the cross-entropy keeps its gradient where a confident value is wrong; targets lean towards V where the
 policy has left the data (they stay in [0, 1] with rewards there, which the method wants); no lambda; one critic update,

@@ -1,4 +1,4 @@
-"""Single rollouts with a running mean of past rewards as baseline (PAPER sections 6 and 9).
+"""Single rollouts with a running mean of past rewards as baseline (paper §4.5).
 
     A = R - mean of the last 8 rewards of the prompt (scope = prompt), or of the last 128 of all (scope = global)
 

@@ -1,4 +1,4 @@
-"""SAO, the paper's method (PAPER sections 2-4).
+"""SAO, the paper's method (paper §3).
 
 One rollout per prompt. Advantages: skip-observation GAE with the length-adaptive lambda over values from before the
 critic's updates. Actor: REINFORCE weighted by the detached ratio inside the DIS band, against the log-probs recorded

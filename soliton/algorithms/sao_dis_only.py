@@ -1,4 +1,4 @@
-"""The paper's "SAO (w/ DIS only)", which it does not define; our choice (PAPER section 6).
+"""The paper's "SAO (w/ DIS only)", which it does not define; our choice.
 
 Against `sao`: one critic update, the whole critic trains, and it starts from the policy without value pretraining. What
 stays is single rollout, a critic, length-adaptive GAE and DIS.

@@ -1,4 +1,4 @@
-"""SAO with a critic that trains whole: an ablation of the paper (PAPER section 6).
+"""SAO with a critic that trains whole: an ablation of the paper (paper §4).
 
 Against `sao`: the critic's attention, norms and embeddings train, too. K stays 2.
 """

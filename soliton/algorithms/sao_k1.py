@@ -1,4 +1,4 @@
-"""SAO with one critic update per actor update: an ablation of the paper (PAPER section 6).
+"""SAO with one critic update per actor update: an ablation of the paper (paper §4).
 
 Against `sao`: K = 1 instead of 2. Nothing else changes.
 """

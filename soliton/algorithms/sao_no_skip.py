@@ -1,4 +1,4 @@
-"""SAO with GAE that steps through observations; for study only, it is the fault that skipping avoids (PAPER section 4).
+"""SAO with GAE that steps through observations; for study only, it is the fault that skipping avoids (paper §3.2).
 
     delta_t = r_t + gamma V_{t+1} - V_t over EVERY token, from the first action to the last
 

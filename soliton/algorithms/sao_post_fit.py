@@ -1,4 +1,4 @@
-"""SAO with advantages from values after the K fits: the literal reading of the paper's section 3.2 (PAPER section 3).
+"""SAO with advantages from values after the K fits: the literal reading of paper §3.2.
 
 Against `sao`: V comes from one more forward after all K critic updates on this very batch, so it has seen its returns:
 the label leaks and advantages shrink.

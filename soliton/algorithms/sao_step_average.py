@@ -1,4 +1,4 @@
-"""SAO with one advantage per conversation turn, from the mean value of its tokens (PAPER section 4, appendix A.1).
+"""SAO with one advantage per conversation turn, from the mean value of its tokens (paper appendix A.1).
 
     V(turn) = mean of V over its tokens,   A = GAE over turns,   lambda = 1 - 1/(alpha * number of turns)
 

@@ -1,4 +1,4 @@
-"""SAO with one advantage per conversation turn, from the value of its last token (PAPER section 4, appendix A.1).
+"""SAO with one advantage per conversation turn, from the value of its last token (paper appendix A.1).
 
     V(turn) = V of its last token,   A = GAE over turns,   lambda = 1 - 1/(alpha * number of turns)
 

@@ -4,7 +4,7 @@
 
 Against `ppo`: neighbouring tokens have almost the same prefix and the same return, so that all of them together are one
 sample counted often; trajectories count the same whatever their length. Which three is our choice: the middles of
-thirds. Advantages use the values of all tokens. What PAPER section 6 does not say of the method is as in `ppo`, without
+thirds. Advantages use the values of all tokens. What is not named here is as in `ppo`, without
 its clip of values.
 """
 

@@ -1,4 +1,4 @@
-"""Step-level advantages and targets, shared by the two step variants (PAPER section 4)."""
+"""Step-level advantages and targets, shared by the two step variants (paper appendix A.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VAPO as the paper's baseline runs it (PAPER section 6).
+"""VAPO as the paper's baseline runs it (paper §4).
 
 Against `sao`: one critic update per actor update, nothing frozen, and the PPO clip against the latest policy instead
 of DIS. Value pretraining and the length-adaptive lambda are the same. The positive-example loss is off (our choice).

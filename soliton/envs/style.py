@@ -1,4 +1,4 @@
-"""The `style` task: write some words about a topic in the preferred style, which changes (PAPER section 9).
+"""The `style` task: write some words about a topic in the preferred style, which changes (paper §4.5).
 
     system     cute,academic,chuunibyou     the pool: which styles may be chosen, in the prompt's order
     user       rain 3

@@ -68,7 +68,7 @@ class Actor:
 
     def __init__(self, model: PreTrainedModel, method: Method, config: LearnerConfig) -> None:
         check_plain_projection(model)
-        self.model = model.train(mode=False)  # dropout in the trainer makes the ratio noise (PAPER section 10)
+        self.model = model.train(mode=False)  # dropout in the trainer makes the ratio noise
         self.reference: PreTrainedModel | None = None
         if method.asks_for("reference_logprobs"):
             self.reference = copy.deepcopy(model).requires_grad_(False)

@@ -19,7 +19,7 @@ class _AdamWConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     grad_clip: float = Field(default=1.0, gt=0)
-    """Largest global L2 norm of a gradient; larger ones are scaled down to it (PAPER section 7, a choice)."""
+    """Largest global L2 norm of a gradient; larger ones are scaled down to it (a choice: docs/algorithm.md)."""
     betas: Betas = (0.9, 0.95)
     """AdamW decay rates of the first and second moment (the usual pair for language models)."""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -45,7 +45,7 @@ class LearnerConfig(_AdamWConfig):
     """Critic updates (K of them per step) over which its learning rate rises linearly to `critic_lr`; 0 = at once."""
     critic_warmup_steps: int = Field(default=0, ge=0)
     """First steps of the run in which only the critic trains and the actor waits (the reading of the paper's "10-step
-    warmup", PAPER section 3). 0 = none. Not read by methods without a critic."""
+    warmup", §4.1). 0 = none. Not read by methods without a critic."""
     max_no_signal_steps: int = Field(default=10, ge=1)
     """Steps in a row in which no token carries a non-zero weight times advantage, after which the run stops."""
 

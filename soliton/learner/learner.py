@@ -1,4 +1,4 @@
-"""The learner: what one step does, in the order of PAPER section 3, the same for every method.
+"""The learner: what one step does, in the order of paper §3.2, the same for every method.
 
     start_step(items)   pack -> critic update 1 (its forward gives the values) -> advantages
     update_actor()      one optimiser step of the actor; the caller publishes the weights now, while

@@ -90,7 +90,7 @@ def lag_metrics(batch: Batch, version: int | None) -> Metrics:
 
 
 def group_metrics(batch: Batch) -> Metrics:
-    """How many groups of a method that compares rollouts had nothing to compare (PAPER section 6, row grpo)."""
+    """How many groups of a method that compares rollouts had nothing to compare (paper §4.1)."""
     rewards: dict[int, set[float]] = {}
     for trajectory in batch.trajectories:
         rewards.setdefault(trajectory.attempt.draw, set()).add(trajectory.total_reward)

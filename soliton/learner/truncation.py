@@ -30,7 +30,7 @@ class Truncation:
 
 
 TERMINAL = Truncation("terminal")
-"""The environment's reward is the score, as if the task had ended there (PAPER section 7, a choice)."""
+"""The environment's reward is the score, as if the task had ended there (a choice: docs/algorithm.md)."""
 BOOTSTRAP = Truncation("bootstrap", bootstraps=True)
 """The task would have gone on: the critic says what was still to come."""
 DROP = Truncation("drop", trains=False)

@@ -1,4 +1,4 @@
-"""Value pretraining: the critic learns the initial policy's returns before RL (PAPER section 3).
+"""Value pretraining: the critic learns the initial policy's returns before RL (paper §3.2).
 
 Monte-Carlo targets (lambda 1, gamma 1; a rollout that a limit cut counts with what it earned), all parameters train, an
 eighth of the prompts is held out and its explained variance decides when to stop. The paper calls the size of the

@@ -71,7 +71,7 @@ def band_metrics(
 ) -> dict[str, float]:
     """Count the action tokens that a trust band would mask, whatever the method does with them.
 
-        log_ratio = log pi_policy - log pi_rollout;   masked unless low < exp(log_ratio) < high     (PAPER section 2)
+        log_ratio = log pi_policy - log pi_rollout;   masked unless low < exp(log_ratio) < high     (paper §3.1)
 
     Args:
         policy_logprobs: [T], of the policy being trained.

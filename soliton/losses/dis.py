@@ -29,7 +29,7 @@ def dis_loss(
     """Weight REINFORCE by the importance ratio inside an open band, and by 0 outside it.
 
         r_t = exp(log pi_theta - log pi_rollout),   f(r) = r if 1 - eps_low < r < 1 + eps_high else 0
-        loss = - sum_t sg[f(r_t)] * A_t * log pi_theta(a_t | s_t) / num_action_tokens       (PAPER section 2, Eq. 1-3)
+        loss = - sum_t sg[f(r_t)] * A_t * log pi_theta(a_t | s_t) / num_action_tokens       (paper §3.1, Eq. 1-3)
 
     sg: f(r) is detached (a choice: otherwise the gradient has a factor 1 + log pi that flips its sign). The band does
     not depend on the sign of A. Special case: r = 1 everywhere is plain advantage actor-critic.

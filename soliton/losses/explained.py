@@ -83,7 +83,7 @@ class ExplainedVariance:
 def explained_variance(values: Tensor, returns: Tensor, action_mask: Tensor) -> float:
     """Measure the share of the returns' variance that the values explain.
 
-        EV = 1 - Var(R - V) / Var(R)  over action tokens        (PAPER section 3)
+        EV = 1 - Var(R - V) / Var(R)  over action tokens        (paper §3.2)
 
     Special cases: V = R + constant gives 1, a constant V gives 0, worse than a constant is negative.
 

@@ -32,9 +32,9 @@ def ppo_clip_loss(
     """Bound the gain from moving the ratio away from 1, on the side where moving pays.
 
         r_t = exp(log pi_theta - log pi_proximal)
-        loss = - sum_t min(r_t A_t, clip(r_t, 1 - clip_low, 1 + clip_high) A_t) / num_action_tokens   (PAPER section 6)
+        loss = - sum_t min(r_t A_t, clip(r_t, 1 - clip_low, 1 + clip_high) A_t) / num_action_tokens
 
-    Special case: policy = proximal has the gradient of plain advantage actor-critic.
+    (PPO, https://arxiv.org/abs/1707.06347). Special case: policy = proximal has the gradient of plain advantage actor-critic.
     The log-ratio is limited to +-20 before exp; beyond, the token has no gradient.
 
     Args:

@@ -22,7 +22,7 @@ from soliton.losses.surrogate import checked_inputs, surrogate_within
 def probability_bounds(proximal_logprobs: Tensor, *, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:
     """Bound the ratio pi / q of a token of old probability q so that -clip_low <= pi - q <= clip_high.
 
-        low = max(0, 1 - clip_low / q),   high = 1 + clip_high / q          (PAPER section 6, bpco)
+        low = max(0, 1 - clip_low / q),   high = 1 + clip_high / q          (BPCO, https://arxiv.org/abs/2608.23566)
 
     A token with q <= clip_low has no lower bound, one with q >= 1 - clip_high no upper one that it could reach.
     Example: q = 0.5 with 0.2 and 0.2 gives 0.6 and 1.4.

@@ -17,7 +17,7 @@ from torch import Tensor
 def token_mean(per_token: Tensor, action_mask: Tensor, num_action_tokens: int | None) -> Tensor:
     """Average over the action tokens of the whole optimiser batch.
 
-        sum over this call's action tokens of per_token / num_action_tokens         (PAPER section 2, choices)
+        sum over this call's action tokens of per_token / num_action_tokens         (a choice: docs/algorithm.md)
 
     Masked entries are not read. They do receive a zero gradient, so whatever made `per_token` must itself be finite
     there: 0 times an infinite derivative is NaN.

@@ -12,7 +12,7 @@ from torch import Tensor
 def separated_states(action_mask: Tensor, segment_ids: Tensor, *, num_states: int) -> Tensor:
     """Choose a few action tokens of each trajectory, as far apart as they get: the middles of equal parts.
 
-        of l action tokens, number floor((j + 1/2) l / n) for j = 0 .. n - 1        (PAPER section 6, sp3o)
+        of l action tokens, number floor((j + 1/2) l / n) for j = 0 .. n - 1        (SP3O, https://arxiv.org/abs/2609.18708)
 
     Neighbouring tokens have nearly the same prefix and the same return, so that their errors add up to one loud vote;
     a few distant ones are nearly independent. Two of them are at least floor(l / n) action tokens apart.

@@ -20,7 +20,7 @@ def value_loss(
 ) -> LossResult:
     """Average the squared error of the critic, without a factor 1/2 and without clipping.
 
-        loss = sum over action tokens of (V_t - R_t)^2 / num_action_tokens      (PAPER section 3)
+        loss = sum over action tokens of (V_t - R_t)^2 / num_action_tokens      (paper §2)
 
     Args:
         values: [T], with gradient.

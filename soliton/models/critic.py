@@ -1,4 +1,4 @@
-"""The critic: the policy's trunk with a value head on every position (PAPER section 3).
+"""The critic: the policy's trunk with a value head on every position (paper §3.2).
 
 It starts from the same checkpoint as the policy; its head starts at zero, so that the first outputs are exactly 0. On
 disk it is a Hugging Face folder for the trunk, one safetensors file for the head, and a manifest. Loading is complete

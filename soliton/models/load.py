@@ -87,7 +87,7 @@ def refuse_dropout(config: PreTrainedConfig) -> None:
     """Raise `ConfigError` if `config` sets any dropout rate above 0.
 
     With dropout the trainer and the engine compute different functions: 54 % of on-policy tokens were masked in
-    another implementation (PAPER section 10).
+    another implementation.
     """
     rates = _dropout_rates(config.to_dict())
     if rates:

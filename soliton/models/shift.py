@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def outputs_before_tokens(outputs: Tensor, token_mask: Tensor) -> Tensor:
-    """Pick, for every masked token t, the output at position t-1 (PAPER section 4: V of the prefix before the token).
+    """Pick, for every masked token t, the output at position t-1 (V of the prefix before the token).
 
     Args:
         outputs: [B, L, ...], one output per position (hidden states or values).

@@ -1,4 +1,4 @@
-"""What of the critic trains in reinforcement learning: an allow-list over in-memory names (PAPER section 3).
+"""What of the critic trains in reinforcement learning: an allow-list over in-memory names (paper §3.2).
 
 "mlp" is the paper's reading, "restricting optimization to the MoE layers": MLP and expert projections and the value
 head. Whatever is not listed is frozen: it takes no gradient, the optimiser never gets it (weight decay alone would

@@ -29,7 +29,7 @@ class ValueHead:
     | `arctan`  | (2 B / pi) arctan(pi z / (2 B))   | (-B, B)   | 0          |
 
     The arctangent has slope 1 at 0 and goes to its bounds as 1 / z, so that its gradient dies slowly
-    (PAPER section 6, bpco: a bounded value head; the form is our choice).
+    (BPCO, https://arxiv.org/abs/2608.23566; the form is our choice).
 
     Attributes:
         name: which.

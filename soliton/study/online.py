@@ -1,4 +1,4 @@
-"""Learning online while the preferred style shifts twice (PAPER section 9), and the same with all prompts equally hard.
+"""Learning online while the preferred style shifts twice (paper §4.5), and the same with all prompts equally hard.
 
 The prototype found "ends higher" weakly and "faster at once" not at all. Two explanations are told apart here: the
 task (if all prompts are equally hard, a critic knows no more than one number, so it can be no better than a running

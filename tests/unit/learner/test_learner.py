@@ -159,7 +159,7 @@ def test_at_ratio_one_the_gradient_is_plain_advantage_actor_critic():
         )
 
 
-def test_advantages_use_values_from_before_this_batchs_fits():  # PAPER section 10: baseline read after the fit
+def test_advantages_use_values_from_before_this_batchs_fits():  # fault of other code: baseline read after the fit
     items = batch_of(0)
     target = trained_critic(learner(critic_lr=5e-2))
     before = Critic.from_causal_lm(micro_model(0))
@@ -213,7 +213,7 @@ def test_k_updates_of_the_critic_go_with_one_of_the_actor(k):
     assert (target.steps, target.actor_updates, target.critic_updates) == (3, 3, 3 * k)
 
 
-def test_schedules_count_updates_of_their_own_optimiser():  # PAPER section 10: K > 1 speeds up the schedule
+def test_schedules_count_updates_of_their_own_optimiser():  # fault of other code: K > 1 speeds up the schedule
     target = learner(method(critic_updates=2), actor_lr_warmup_updates=4, critic_lr_warmup_updates=4)
     metrics = [one_step(target, batch_of(seed)) for seed in range(3)]
     assert [m["actor/lr"] for m in metrics] == pytest.approx([0.0025, 0.005, 0.0075])
@@ -221,7 +221,7 @@ def test_schedules_count_updates_of_their_own_optimiser():  # PAPER section 10: 
     assert target.actor.optimiser.lr == pytest.approx(0.01)
 
 
-def test_in_the_warm_up_the_critic_trains_and_the_actor_waits():  # PAPER section 10: inverted critic warm-up
+def test_in_the_warm_up_the_critic_trains_and_the_actor_waits():  # fault of other code: inverted critic warm-up
     target = learner(critic_warmup_steps=2)
     for seed in range(2):
         actor, critic = weights(target.actor.model), weights(target.critic.model)

@@ -66,7 +66,7 @@ def test_a_loaded_model_computes_what_the_saved_one_did(folder, ids):
 @pytest.mark.parametrize(
     ("name", "rate"), [("attention_dropout", 0.1), ("resid_pdrop", 0.5), ("hidden_dropout_prob", 1)]
 )
-def test_dropout_is_refused_by_name(folder, name, rate):  # PAPER section 10
+def test_dropout_is_refused_by_name(folder, name, rate):  # fault of other code
     change_config(folder, **{name: rate})
     with pytest.raises(ConfigError, match=name):
         load_causal_lm(folder)

@@ -130,7 +130,7 @@ def test_the_hash_sees_one_frozen_number_and_no_trained_one(dense):
     assert frozen_sha256(dense, names) != before
 
 
-def test_freezing_the_critic_leaves_the_actor_alone():  # PAPER section 10: a shared freeze flag
+def test_freezing_the_critic_leaves_the_actor_alone():  # fault of other code: a shared freeze flag
     actor = new_causal_lm(tiny_qwen3_config(40), 0)
     critic = Critic.from_causal_lm(actor)
     freeze(critic, resolve_trainable(critic, "mlp"))
