@@ -34,8 +34,8 @@ def ppo_clip_loss(
         r_t = exp(log pi_theta - log pi_proximal)
         loss = - sum_t min(r_t A_t, clip(r_t, 1 - clip_low, 1 + clip_high) A_t) / num_action_tokens
 
-    (PPO, https://arxiv.org/abs/1707.06347). Special case: policy = proximal has the gradient of plain advantage actor-critic.
-    The log-ratio is limited to +-20 before exp; beyond, the token has no gradient.
+    From PPO (https://arxiv.org/abs/1707.06347). Special case: policy = proximal has the gradient of plain advantage
+    actor-critic. The log-ratio is limited to +-20 before exp; beyond, the token has no gradient.
 
     Args:
         policy_logprobs: [T], the only input that receives a gradient.
