@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -38,6 +39,8 @@ PROCESSES: Any = multiprocessing.get_context("spawn" if sys.platform == "darwin"
 """On macOS some libraries do not survive a fork."""
 ENDED = (0, STOPPED)
 """Exit codes of a run that ended by itself."""
+TERMINATED = (128 + signal.SIGTERM, -signal.SIGTERM)
+"""Those of one that was asked to end, also before it could hear."""
 ERROR_LINES = 6
 """Lines of a dead process's last words that are repeated."""
 
@@ -173,6 +176,8 @@ def _errors(folder: Path) -> Path:
 
 
 def _ending(folder: Path, code: int) -> str:
+    if code in TERMINATED:
+        return "interrupted; the same command goes on with it"
     summary = read_summary(folder)
     if code not in ENDED or summary is None:
         return f"DIED with exit code {code}"

@@ -1,10 +1,11 @@
 """Leaves the files of a run without training.
 
 Accuracy rises by 0.2 with every evaluation; under algorithm=grpo the last one falls to 0.1. A file `die` in the folder
-makes it die once, a file `stop` makes the run stop itself.
+makes it die once, `stop` makes the run stop itself, `hang` makes it hang.
 """
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -20,6 +21,8 @@ def make_run(folder: Path, recipe: Path, overrides: Sequence[str], out: IO[str])
     if (folder / "die").exists():
         (folder / "die").unlink()
         raise OSError("killed by the test")
+    if (folder / "hang").exists():
+        time.sleep(600)
     stopped = (folder / "stop").exists()
     rows, costs = [], [{"stage": "start", "step": -1, "cpu_s": 2.0}]
     for step in range(1, STEPS + 1):

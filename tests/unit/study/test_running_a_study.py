@@ -136,6 +136,22 @@ def test_a_run_that_stopped_itself_is_a_result_and_said_to_be_one(tmp_path):
     assert "* `grpo`, seed 1, after 6 steps: no signal" in (tmp_path / "out" / "study.md").read_text()
 
 
+def test_runs_under_way_end_with_an_interrupted_study(tmp_path):
+    class Impatient(View):
+        def ended(self, name, how):
+            super().ended(name, how)
+            if name == "small/sao-0":
+                raise KeyboardInterrupt
+
+    hanging = tmp_path / "runs" / "small" / "grpo-0"
+    hanging.mkdir(parents=True)
+    (hanging / "hang").touch()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, view=(impatient := Impatient()))
+    assert impatient.endings["small/grpo-0"] == "interrupted; the same command goes on with it"
+    assert "grpo-0" not in data(tmp_path)
+
+
 def test_an_interrupted_study_goes_on(tmp_path):
     class Impatient(View):
         def ended(self, name, how):
