@@ -7,7 +7,8 @@
 
 A run is a chain of segments. Between two of them everything in flight is parked: KV caches are dropped, and tokens,
 log-probs, versions and pending tool calls become data. The next segment is built from that data alone, whether the
-process was killed in between or not. That is why an interrupted run ends bit-equal to one that was not.
+process was killed in between or not. That is why an interrupted run ends bit-equal to one that was not. Another kind of
+processor, or another version of torch, rounds differently: there the run is reproducible too, with other bits.
 """
 
 from __future__ import annotations

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from soliton.study.execute import Execution
 from soliton.study.one_run import PROGRAM, Program
+from soliton.study.origin import machine
 from soliton.study.outcomes import StudyResults
 from soliton.study.page import results_of, write_page
 from soliton.study.progress import StudyView
 from soliton.study.rules import judged
-from soliton.study.schedule import planned_runs
+from soliton.study.schedule import PlannedRun, planned_runs
 from soliton.study.study import Study
 from soliton.study.sweep import SWEEP, families_of, part_of_the_sweep
 
@@ -40,7 +41,10 @@ def run_studies(
     if not only_page:
         try:
             for part in _in_order(wanted, catalogue):
-                plan = [run for study in part for run in planned_runs(study, catalogue, out=out, runs=runs)]
+                plans = [planned_runs(study, catalogue, out=out, runs=runs) for study in part]
+                for warning in filter(None, map(_of_two_machines, plans)):
+                    view.warn(warning)
+                plan = [run for runs_of_study in plans for run in runs_of_study]
                 execution = Execution(plan, jobs, view, program)
                 execution.run()
                 failures += execution.failures
@@ -60,6 +64,20 @@ def _in_order(wanted: Sequence[Study], catalogue: Mapping[str, Study]) -> list[S
     families = families_of([*wanted, *borrowed])
     sweep = [part_of_the_sweep(catalogue[SWEEP.name], families)] if families else []
     return [sweep, wanted] if sweep else [wanted]
+
+
+def _of_two_machines(plan: Sequence[PlannedRun]) -> str | None:
+    """What to know before results of this machine join those of another; None where they would not."""
+    results = [run.existing() for run in plan]
+    elsewhere = sorted({result.machine for result in results if result is not None and result.machine != machine()})
+    if not elsewhere or None not in results:
+        return None
+    folder = plan[0].path.parent
+    return (
+        f"{folder}: it holds results, or borrows them, of another machine ({'; '.join(elsewhere)}; this one: "
+        f"{machine()}). Their CPU seconds do not compare with those of this one, and arms of a seed do not begin from "
+        "the same bits. The page will say so; to have all from this machine, move those results away first"
+    )
 
 
 def _with_seeds(study: Study, seeds: Mapping[str, tuple[int, ...]]) -> Study:

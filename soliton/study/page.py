@@ -32,8 +32,9 @@ OPENING = """# The paper's claims, at the scale of two CPU cores
 <!-- Written by `soliton study` from docs/study/data. Change the code, not this. -->
 
 `soliton study {command}` makes every run, table, figure and verdict of this page. All runs use the runtime `inline`, so
-each can be repeated to the bit. Numbers of the paper are not repeated here: models of 0.3M parameters on small tasks
-say nothing about its scores, and may still show whether a mechanism works as claimed.
+each can be repeated to the bit on the same kind of processor with the same libraries; another processor rounds
+differently, and a run there is another sample. Numbers of the paper are not repeated here: models of 0.3M parameters
+on small tasks say nothing about its scores, and may still show whether a mechanism works as claimed.
 
 * **Intervals** are 95 % Student t intervals over seeds. Arms are compared in pairs: all arms of a seed share the warm
   start, the training prompts and the held-out prompts.
@@ -92,20 +93,26 @@ def section(results: StudyResults) -> str:
     """One study: question, table, figure, what only it has, every run."""
     study = results.study
     all_runs = [run for by_seed in results.runs.values() for run in by_seed.values()]
+    machines = sorted({run.machine for run in all_runs})
     core_minutes = sum(sum(run.stage_cpu_s.values()) for run in all_runs) / 60
     facts = [
         f"{len(all_runs)} of {len(study.arms) * len(study.seeds)} runs, seeds {', '.join(map(str, study.seeds))}",
         f"recipe `recipes/{study.recipe}`" + "".join(f" `{override}`" for override in study.overrides),
         f"{core_minutes:.0f} core minutes, warm starts counted with each run",
-        f"machine: {'; '.join(sorted({run.machine for run in all_runs}))}",
+        f"machine: {'; '.join(machines)}",
         f"commits: {', '.join(sorted({str(run.commit) for run in all_runs}))}",
     ]
-    missing = [] if results.is_complete else ["**Incomplete: some runs are still to be made.**\n"]
+    warnings = [] if results.is_complete else ["**Incomplete: some runs are still to be made.**\n"]
+    if len(machines) > 1:
+        warnings.append(
+            "**Made on more than one machine: CPU seconds do not compare, and arms of a seed did not begin from the "
+            "same bits.**\n"
+        )
     return "\n".join(
         [
             f"## {study.title}\n",
             f"{study.question}\n",
-            *missing,
+            *warnings,
             *(f"* {fact}" for fact in facts),
             "",
             arm_table(results),

@@ -28,6 +28,10 @@ class StudyView(Protocol):
         """These runs will be made, so many at once."""
         ...
 
+    def warn(self, text: str) -> None:
+        """Something to know before the runs begin."""
+        ...
+
     def started(self, name: str) -> None:
         """A process begins."""
         ...
@@ -128,6 +132,10 @@ class PlainStudyView:
         self._progress.plan(runs, jobs)
         self._line(f"== {len(runs)} runs to make, {jobs} at once")
 
+    def warn(self, text: str) -> None:
+        """Say so."""
+        self._line(f"!! {text}")
+
     def started(self, name: str) -> None:
         """Say so."""
         self._progress.running[name] = Running(self._progress.now())
@@ -167,6 +175,10 @@ class RichStudyView:
         """Draw the first frame."""
         self._progress.plan(runs, jobs)
         self._live.start()
+
+    def warn(self, text: str) -> None:
+        """Print it above the frame."""
+        self._console.print(Text(text, style="yellow"))
 
     def started(self, name: str) -> None:
         """Add a row."""

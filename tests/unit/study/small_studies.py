@@ -38,10 +38,13 @@ class View:
     """Remembers what it was told."""
 
     def __init__(self):
-        self.planned, self.begun, self.endings, self.closed = [], [], {}, False
+        self.planned, self.begun, self.endings, self.warnings, self.closed = [], [], {}, [], False
 
     def plan(self, runs, jobs):
         self.planned = list(runs)
+
+    def warn(self, text):
+        self.warnings.append(text)
 
     def started(self, name):
         self.begun.append(name)

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from soliton.errors import ConfigError
-from soliton.study import page
+from soliton.study import command, execute, page
+from soliton.study.origin import machine
 from soliton.study.progress import PlainStudyView, RichStudyView, Running, StudyProgress, make_study_view
 from soliton.study.result import read_result, result_path
 from soliton.study.schedule import planned_runs
@@ -95,6 +96,24 @@ def test_finished_runs_are_not_made_again(tmp_path):
     assert data(tmp_path) == before
     _, _, view = run(tmp_path, only_page=True)
     assert view.planned == []
+
+
+def test_results_of_two_machines_are_mixed_only_with_a_warning(tmp_path, monkeypatch):
+    _, _, view = run(tmp_path)
+    assert view.warnings == []
+    for module in (command, execute):
+        monkeypatch.setattr(module, "machine", lambda: "8 cores, another processor")
+    _, _, view = run(tmp_path)
+    assert view.warnings == []  # nothing is missing, so nothing is mixed
+    assert "more than one machine" not in (tmp_path / "out" / "study.md").read_text()
+    (tmp_path / "out" / "study" / "data" / "small" / "grpo-1.json").unlink()
+    _, _, view = run(tmp_path)
+    assert len(view.warnings) == 1
+    assert f"{machine()}; this one: 8 cores, another processor" in view.warnings[0]
+    text = (tmp_path / "out" / "study.md").read_text()
+    assert "**Made on more than one machine: CPU seconds do not compare" in text
+    _, _, view = run(tmp_path, BORROWING)
+    assert "or borrows them" in view.warnings[0]
 
 
 def test_a_run_that_died_is_reported_and_made_again_next_time(tmp_path):
@@ -236,12 +255,14 @@ def test_time_left_is_estimated_from_the_runs_that_have_ended():
 def test_the_plain_view_writes_a_line_for_each_beginning_and_end():
     out = io.StringIO()
     view = PlainStudyView(out, lambda: 0.0)
+    view.warn("two machines")
     view.plan(["small/sao-0"], 2)
     view.started("small/sao-0")
     view.moved("small/sao-0", "train", 1, 3)
     view.ended("small/sao-0", "done")
     view.close()
     assert out.getvalue().splitlines() == [
+        "!! two machines",
         "== 1 runs to make, 2 at once",
         "   small/sao-0 begins",
         "   small/sao-0 done after 0:00; 1 of 1 runs, 0:00 left",
@@ -252,6 +273,7 @@ def test_the_view_on_a_terminal_shows_what_runs_and_keeps_what_has_ended():
     out = io.StringIO()
     view = make_study_view(Console(file=out, force_terminal=True, width=90), lambda: 0.0)
     assert isinstance(view, RichStudyView)
+    view.warn("two machines")
     view.plan(["small/sao-0", "small/grpo-0"], 2)
     view.started("small/sao-0")
     view.moved("small/sao-0", "train", 30, 60)
@@ -259,6 +281,7 @@ def test_the_view_on_a_terminal_shows_what_runs_and_keeps_what_has_ended():
     view.ended("small/grpo-0", "done")
     view.close()
     shown = Text.from_ansi(out.getvalue()).plain
+    assert "two machines" in shown
     assert "small/grpo-0 done after 0:00" in shown
     assert "30/60" in shown
     assert "1 of 2 runs, 0:00 left" in shown
