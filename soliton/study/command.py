@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from soliton.study.execute import Execution
+from soliton.study.found import results_of
 from soliton.study.one_run import PROGRAM, Program
 from soliton.study.origin import machine
 from soliton.study.outcomes import StudyResults
-from soliton.study.page import results_of, write_page
+from soliton.study.page import write_page
 from soliton.study.progress import StudyView
 from soliton.study.rules import judged
 from soliton.study.schedule import PlannedRun, planned_runs

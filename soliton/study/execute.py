@@ -64,6 +64,7 @@ class Execution:
     failures: list[str] = field(default_factory=list)
     _processes: dict[str, BaseProcess] = field(default_factory=dict)
     _warm: dict[Path, bool] = field(default_factory=dict)
+    _is_interrupted: bool = False
     # A start looks for processes that have ended, and an exit code can be read only once.
     _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
@@ -83,8 +84,10 @@ class Execution:
         try:
             self._run_all(missing, pool)
         except BaseException:
-            for process in list(self._processes.values()):
-                process.terminate()  # it goes on from its newest checkpoint next time
+            with self._one_at_a_time:
+                self._is_interrupted = True
+                for process in self._processes.values():
+                    process.terminate()  # it goes on from its newest checkpoint next time
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
@@ -146,11 +149,13 @@ class Execution:
         process = PROCESSES.Process(
             target=in_process, args=(self.program.make, folder, recipe, tuple(overrides), says, _errors(folder))
         )
-        self.view.started(name)
         with said, says:
             with self._one_at_a_time:
+                if self._is_interrupted:
+                    return TERMINATED[0]
                 process.start()
-            self._processes[name] = process
+                self._processes[name] = process
+            self.view.started(name)
             says.close()  # now only the process has it, and its end is seen
             with os.fdopen(said.fileno(), encoding="utf-8", closefd=False) as lines:
                 for line in lines:
@@ -159,8 +164,8 @@ class Execution:
         wait_until_ready([process.sentinel])
         with self._one_at_a_time:
             process.join()
+            del self._processes[name]
         code: int = process.exitcode
-        del self._processes[name]
         self.view.ended(name, _ending(folder, code))
         if code not in ENDED:
             self._fail(name, folder, code)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from soliton.atomic import atomic_file
 from soliton.study.figures import draw_study
+from soliton.study.found import results_elsewhere, results_of
 from soliton.study.outcomes import (
     Quantity,
     StudyResults,
@@ -22,7 +23,6 @@ from soliton.study.outcomes import (
 )
 from soliton.study.result import RunResult
 from soliton.study.rules import counted, judged, shown
-from soliton.study.schedule import RateUnknownError, planned_runs
 from soliton.study.study import Arm, Study, Verdict
 
 Cell = Callable[[StudyResults, Arm], str]
@@ -46,6 +46,10 @@ on small tasks say nothing about its scores, and may still show whether a mechan
   each has its file in [study/data](study/data).
 """
 
+ELSEWHERE = """* **On another machine**: the same studies with the same seeds, made there in whole or in part (files in
+  [study/elsewhere](study/elsewhere)). Only rounding differs, and it moves some runs as far as another seed would.
+"""
+
 
 def write_page(studies: Sequence[Study], catalogue: Mapping[str, Study], *, out: Path, runs: Path, command: str) -> str:
     """Write `OUT/study.md` and the figures of those studies that have results; returns the page.
@@ -59,69 +63,77 @@ def write_page(studies: Sequence[Study], catalogue: Mapping[str, Study], *, out:
     """
     all_results = [results_of(study, catalogue, out=out, runs=runs) for study in studies]
     found = [results for results in all_results if results.is_begun]
-    parts = [OPENING.format(command=command), _verdicts(found)]
+    elsewhere = {r.study.name: results_elsewhere(r.study, catalogue, out=out, runs=runs) for r in found}
+    opening = OPENING.format(command=command) + (ELSEWHERE if any(elsewhere.values()) else "")
+    parts = [opening, _verdicts(found, elsewhere)]
     for results in found:
         draw_study(results, out / "study" / f"{results.study.name}.png")
-        parts.append(section(results))
+        parts += [section(results), *map(section_elsewhere, elsewhere[results.study.name])]
     page = "\n".join(parts)
     with atomic_file(out / "study.md") as file:
         file.write_text(page, encoding="utf-8")
     return page
 
 
-def results_of(study: Study, catalogue: Mapping[str, Study], *, out: Path, runs: Path) -> StudyResults:
-    """Those results of a study that are there, borrowed ones included, under its own arms' names.
-
-    Before the sweep has been made, none are.
-
-    Raises:
-        ConfigError: one is damaged, or of other settings.
-    """
-    found: dict[str, dict[int, RunResult]] = {}
-    try:
-        plan = planned_runs(study, catalogue, out=out, runs=runs)
-    except RateUnknownError:
-        plan = []
-    for run in plan:
-        result = run.existing()
-        if result is not None:
-            found.setdefault(run.arm.name, {})[run.seed] = result
-    return StudyResults(study, found)
-
-
 def section(results: StudyResults) -> str:
     """One study: question, table, figure, what only it has, every run."""
     study = results.study
-    all_runs = [run for by_seed in results.runs.values() for run in by_seed.values()]
-    machines = sorted({run.machine for run in all_runs})
+    return "\n".join(
+        [
+            f"## {study.title}\n",
+            f"{study.question}\n",
+            *_warnings(results),
+            *_facts(results),
+            "",
+            arm_table(results),
+            f"![{study.title}](study/{study.name}.png)\n",
+            *(f"{make(results)}\n" for make in study.sections),
+            _stops(_all_runs(results)),
+            _every_run(results),
+        ]
+    )
+
+
+def section_elsewhere(results: StudyResults) -> str:
+    """The same study from another machine: its tables."""
+    return "\n".join(
+        [
+            f"### On another machine: {results.study.title[0].lower()}{results.study.title[1:]}\n",
+            *_warnings(results),
+            *_facts(results),
+            "",
+            arm_table(results),
+            _stops(_all_runs(results)),
+            _every_run(results),
+        ]
+    )
+
+
+def _all_runs(results: StudyResults) -> list[RunResult]:
+    return [run for by_seed in results.runs.values() for run in by_seed.values()]
+
+
+def _warnings(results: StudyResults) -> list[str]:
+    warnings = [] if results.is_complete else ["**Incomplete: some runs are still to be made.**\n"]
+    if len({run.machine for run in _all_runs(results)}) > 1:
+        warnings.append(
+            "**Made on more than one machine: CPU seconds do not compare, and arms of a seed did not begin from the "
+            "same bits.**\n"
+        )
+    return warnings
+
+
+def _facts(results: StudyResults) -> list[str]:
+    study, all_runs = results.study, _all_runs(results)
     core_minutes = sum(sum(run.stage_cpu_s.values()) for run in all_runs) / 60
     facts = [
         f"{len(all_runs)} of {len(study.arms) * len(study.seeds)} runs, seeds {', '.join(map(str, study.seeds))}",
         f"recipe `recipes/{study.recipe}`" + "".join(f" `{override}`" for override in study.overrides),
         f"{core_minutes:.0f} core minutes, warm starts counted with each run",
-        f"machine: {'; '.join(machines)}",
+        f"machine: {'; '.join(sorted({run.machine for run in all_runs}))}",
         f"commits: {', '.join(sorted({str(run.commit) for run in all_runs}))}",
     ]
-    warnings = [] if results.is_complete else ["**Incomplete: some runs are still to be made.**\n"]
-    if len(machines) > 1:
-        warnings.append(
-            "**Made on more than one machine: CPU seconds do not compare, and arms of a seed did not begin from the "
-            "same bits.**\n"
-        )
-    return "\n".join(
-        [
-            f"## {study.title}\n",
-            f"{study.question}\n",
-            *warnings,
-            *(f"* {fact}" for fact in facts),
-            "",
-            arm_table(results),
-            f"![{study.title}](study/{study.name}.png)\n",
-            *(f"{make(results)}\n" for make in study.sections),
-            _stops(all_runs),
-            _every_run(results),
-        ]
-    )
+    return [f"* {fact}" for fact in facts]
 
 
 def arm_table(results: StudyResults) -> str:
@@ -184,17 +196,29 @@ COLUMNS: dict[str, Cell] = {
 """Column -> its cell; columns that no arm has are left out."""
 
 
-def _verdicts(found: Sequence[StudyResults]) -> str:
-    """All claims with their verdicts."""
+def _verdicts(found: Sequence[StudyResults], elsewhere: Mapping[str, Sequence[StudyResults]]) -> str:
+    """All claims with their verdicts; the same from other machines in a column of its own."""
     found_out = [(results, claim, judged(claim, results)) for results in found for claim in results.study.claims]
-    verdicts: list[Verdict] = [verdict for _, _, verdict in found_out]
     rows = [
-        [claim.text, f"`{results.study.name}`", f"**{verdict.outcome}**", verdict.numbers]
+        [
+            claim.text,
+            f"`{results.study.name}`",
+            f"**{verdict.outcome}**",
+            verdict.numbers,
+            "<br>".join(_shown_verdict(judged(claim, other)) for other in elsewhere[results.study.name]) or "—",
+        ]
         for results, claim, verdict in found_out
     ]
-    head = ["claim of the paper, in our words", "study", "verdict", "numbers"]
-    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] * 4, *rows]]
+    head = ["claim of the paper, in our words", "study", "verdict", "numbers", "on another machine"]
+    if not any(elsewhere.values()):
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]]
+    verdicts = [verdict for _, _, verdict in found_out]
     return "\n".join(["## Verdicts\n", f"{counted(verdicts)}.\n" if verdicts else "", *lines, ""])
+
+
+def _shown_verdict(verdict: Verdict) -> str:
+    return f"**{verdict.outcome}**: {verdict.numbers}"
 
 
 def _stops(runs: Sequence[RunResult]) -> str:

@@ -2,10 +2,12 @@
 
 import io
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 from rich.text import Text
 
@@ -13,7 +15,7 @@ from soliton.errors import ConfigError
 from soliton.study import command, execute, page
 from soliton.study.origin import machine
 from soliton.study.progress import PlainStudyView, RichStudyView, Running, StudyProgress, make_study_view
-from soliton.study.result import read_result, result_path
+from soliton.study.result import read_result, result_path, write_result
 from soliton.study.schedule import planned_runs
 from tests.unit.study.small_studies import BORROWING, STUDY, View, run
 
@@ -116,6 +118,33 @@ def test_results_of_two_machines_are_mixed_only_with_a_warning(tmp_path, monkeyp
     assert "or borrows them" in view.warnings[0]
 
 
+def test_results_of_another_machine_stand_beside_those_of_this_one(tmp_path):
+    run(tmp_path)
+    alone = (tmp_path / "out" / "study.md").read_text()
+    assert "On another machine" not in alone
+    here, there = (tmp_path / "out" / "study" / name for name in ("data", "elsewhere/epyc"))
+    shutil.copytree(here, there)
+    for seed in (0, 1):  # there, SAO ended higher
+        path = there / "small" / f"sao-{seed}.json"
+        other = read_result(path)
+        assert other is not None
+        evaluations = [*other.evaluations[:-1], (6, 0.9 + seed / 100)]
+        write_result(path, structs.replace(other, machine="2 cores, another one", evaluations=evaluations))
+    (there / "small" / "grpo-1.json").unlink()
+    run(tmp_path, only_page=True)
+    text = (tmp_path / "out" / "study.md").read_text()
+    assert text.count("### On another machine: a small study") == 1
+    assert "* 5 of 6 runs, seeds 0, 1" in text
+    verdict = next(line for line in text.splitlines() if line.startswith("| SAO ends higher"))
+    here_says, there_says = verdict.split(" | ")[2:4], verdict.split(" | ")[4]
+    assert here_says[0] == "**not reproduced**"
+    assert there_says.startswith("**not known yet**: accuracy: sao 0.905")  # one run is missing there
+    assert "0.910" in text.split("### On another machine")[1]
+    assert "0.910" not in text.split("### On another machine")[0].split("## A small study")[1]
+    run(tmp_path, BORROWING)  # it has no runs of its own there
+    assert (tmp_path / "out" / "study.md").read_text().count("### On another machine") == 1
+
+
 def test_a_run_that_died_is_reported_and_made_again_next_time(tmp_path):
     folder = tmp_path / "runs" / "small" / "grpo-0"
     folder.mkdir(parents=True)
@@ -159,7 +188,7 @@ def test_runs_under_way_end_with_an_interrupted_study(tmp_path):
     class Impatient(View):
         def ended(self, name, how):
             super().ended(name, how)
-            if name == "small/sao-0":
+            if "small/grpo-0" in self.begun and "interrupted" not in how:
                 raise KeyboardInterrupt
 
     hanging = tmp_path / "runs" / "small" / "grpo-0"

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace as replace_struct
 
 from soliton.study.catalogue import QUICK, STUDIES
-from soliton.study.page import results_of
+from soliton.study.found import results_of
 from soliton.study.result import write_result
 from soliton.study.schedule import RateUnknownError, planned_runs
 from soliton.study.study import Study
