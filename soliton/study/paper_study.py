@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from soliton.study.outcomes import accuracy_at_end, number, removed_share
-from soliton.study.rules import above, below, both, higher, keeps, loses, not_testable
+from soliton.study.rules import above, below, both, higher, keeps, loses, not_testable, unless_the_same
 from soliton.study.study import Arm, Claim, Start, Study
 
 CALCULATOR, MAZE = "study.toml", "study-maze.toml"
@@ -175,7 +175,12 @@ ABLATIONS = Study(
         ),
         Claim(
             "Value pretraining helps",
-            higher("sao", "no-pretraining", accuracy_at_end, "accuracy at the end"),
+            unless_the_same(
+                "sao",
+                "no-pretraining",
+                "no epoch of value pretraining explained held-out returns better than the untouched critic",
+                higher("sao", "no-pretraining", accuracy_at_end, "accuracy at the end"),
+            ),
         ),
         Claim(
             "More value pretraining helps more",

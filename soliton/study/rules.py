@@ -8,6 +8,7 @@ scale": this study cannot measure it. "not known yet": some of its runs are stil
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from soliton.evals.statistics import Estimate
 from soliton.study.outcomes import Quantity, StudyResults, lost
@@ -105,6 +106,23 @@ def both(*judges: Judge) -> Judge:
         return Verdict(failing[0] if failing else "reproduced", "; ".join(verdict.numbers for verdict in verdicts))
 
     return judge
+
+
+def unless_the_same(arm: str, other: str, why: str, judge: Judge) -> Judge:
+    """`judge`, unless the two arms made the same runs with every seed: then what they differ in never came to act."""
+
+    def judge_or_not(results: StudyResults) -> Verdict:
+        runs, others = (results.runs.get(name, {}) for name in (arm, other))
+        same = [seed for seed in runs.keys() & others.keys() if runs[seed].curves == others[seed].curves]
+        if len(same) == len(results.study.seeds):
+            return Verdict("not testable at this scale", f"{arm} and {other} are the same runs with every seed: {why}")
+        verdict = judge(results)
+        if not same:
+            return verdict
+        share = f"with {len(same)} of {len(results.study.seeds)} seeds they are the same runs"
+        return replace(verdict, numbers=f"{verdict.numbers}; {share}")
+
+    return judge_or_not
 
 
 def not_testable(why: str) -> Judge:

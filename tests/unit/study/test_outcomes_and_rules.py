@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from soliton.study.outcomes import (
     StudyResults,
@@ -15,8 +16,8 @@ from soliton.study.outcomes import (
     removed_share,
     train_cpu_s,
 )
-from soliton.study.rules import above, below, both, higher, judged, keeps, loses, not_testable, shown
-from soliton.study.study import Claim
+from soliton.study.rules import above, below, both, higher, judged, keeps, loses, not_testable, shown, unless_the_same
+from soliton.study.study import Claim, Verdict
 from tests.unit.study.small_studies import STUDY, result
 
 
@@ -100,6 +101,20 @@ def test_a_loss_has_to_be_clear_and_larger_than_that_of_the_control():
     assert keeps("grpo")(results(grpo=fallen)).outcome == "not reproduced"
     assert keeps("grpo", "sao")(results(grpo=kept, sao=kept)).outcome == "reproduced"
     assert keeps("grpo", "sao")(results(grpo=kept, sao=fallen)).outcome == "not reproduced"
+
+
+def test_arms_that_made_the_same_runs_say_nothing_of_what_they_differ_in():
+    judge = unless_the_same("sao", "grpo", "nothing was pretrained", higher("sao", "grpo", accuracy_at_end, "accuracy"))
+    same = results(sao=[(0.2, 0.6), (0.2, 0.7)], grpo=[(0.2, 0.6), (0.2, 0.7)])
+    assert judge(same) == Verdict(
+        "not testable at this scale", "sao and grpo are the same runs with every seed: nothing was pretrained"
+    )
+    grpo = {**same.runs["grpo"], 0: structs.replace(same.runs["grpo"][0], curves={"reward/mean": [0.2]})}
+    almost = StudyResults(STUDY, {**same.runs, "grpo": grpo})
+    assert judge(almost).outcome == "not reproduced"
+    assert judge(almost).numbers.endswith("; with 1 of 2 seeds they are the same runs")
+    other = results(sao=[(0.2, 0.6)])
+    assert judge(other).outcome == "not known yet"
 
 
 def test_bounds_hold_for_the_interval_not_for_the_mean():
