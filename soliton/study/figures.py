@@ -35,6 +35,8 @@ COLOURS = (
 )
 CONTROL = "-low-lag"
 """How the name of an arm's control ends."""
+MEAN_LAYER, REFERENCE_LAYER = 3.0, 4.0
+"""Means lie over seeds, and that of the reference over all, for the others are compared with it."""
 COLUMNS = 3
 SMOOTHING_POINTS = 3
 EVALUATIONS = "eval/pass_at_1"
@@ -59,7 +61,8 @@ def draw_study(results: StudyResults, out: Path) -> list[str]:
     for panel, ax in zip(panels, axes, strict=False):
         for name, colour, style in styles(study):
             found = [points(run, panel) for run in results.runs.get(name, {}).values()]
-            _draw_arm(ax, [series for series in found if len(series[0])], name, colour, style)
+            layer = REFERENCE_LAYER if name == study.reference else MEAN_LAYER
+            _draw_arm(ax, [series for series in found if len(series[0])], name, colour, style, layer)
         _finish(ax, panel, study)
     for ax in axes[len(panels) :]:
         ax.set_axis_off()
@@ -97,14 +100,15 @@ def points(run: RunResult, panel: Panel) -> Series:
     return steps, 1.0 - values if panel.complement else values
 
 
-def _draw_arm(ax: Any, series: Sequence[Series], name: str, colour: str, style: str) -> None:
+def _draw_arm(ax: Any, series: Sequence[Series], name: str, colour: str, style: str, layer: float) -> None:
     if not series:
         ax.plot([], [], color=colour, linestyle=style, label=name)
         return
     for steps, values in series:
         ax.plot(steps, values, color=colour, linestyle=style, alpha=0.22, linewidth=0.8)
     steps, mean = mean_over_runs(series)
-    ax.plot(steps, smooth(mean, SMOOTHING_POINTS), color=colour, linestyle=style, linewidth=1.9, label=name)
+    smoothed = smooth(mean, SMOOTHING_POINTS)
+    ax.plot(steps, smoothed, color=colour, linestyle=style, linewidth=1.9, label=name, zorder=layer)
 
 
 def _finish(ax: Any, panel: Panel, study: Study) -> None:
