@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 
 from soliton.evals.statistics import Estimate
 from soliton.study.result import RunResult
@@ -54,6 +55,19 @@ def lost(run: RunResult) -> float | None:
 def number(name: str) -> Quantity:
     """A whole-run number of the result file."""
     return lambda run: run.numbers.get(name)
+
+
+def median_of_curve(metric: str) -> Quantity:
+    """Median over the points of a curve, each a mean of a few steps: no single batch can decide it.
+
+    Explained variance needs that: of a batch whose returns are almost equal it may be -20,000.
+    """
+
+    def quantity(run: RunResult) -> float | None:
+        values = [value for value in run.curves.get(metric, []) if value is not None]
+        return median(values) if values else None
+
+    return quantity
 
 
 def removed_share(run: RunResult) -> float | None:

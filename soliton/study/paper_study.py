@@ -250,7 +250,7 @@ BASELINES = Study(
         arm("reinforce", "no-ratio", "algorithm=reinforce"),
         arm("decoupled-ppo", "two-ratios", "algorithm=decoupled-ppo"),
         arm("gspo", "sequence", "algorithm=gspo"),
-        arm("icepop", "band-of-two", "algorithm=icepop"),
+        arm("icepop", "band-of-two", "algorithm=icepop", says="(grpo-dis, where a batch gets one update)"),
         arm("vtrace", "vtrace", "algorithm=vtrace", starts_with_critic=False),
     ),
     seeds=SEEDS[:3],

@@ -11,6 +11,7 @@ from soliton.study.outcomes import (
     accuracy_at_end,
     accuracy_before,
     lost,
+    median_of_curve,
     number,
     pretraining_cpu_s,
     removed_share,
@@ -35,6 +36,12 @@ def test_what_a_run_reached_and_lost():
     assert (accuracy_before(run), accuracy_at_end(run)) == (0.3, 0.45)
     assert lost(run) == pytest.approx(0.25)
     assert lost(result(accuracies=(0.3, 0.5, 0.6))) == 0
+
+
+def test_one_batch_does_not_decide_the_median_of_a_curve():
+    run = result(curves={"critic/explained_var": [0.1, None, -22_000.0, 0.2, 0.3]})
+    assert median_of_curve("critic/explained_var")(run) == pytest.approx(0.15)
+    assert median_of_curve("critic/grad_norm")(run) is None
 
 
 def test_a_run_that_stopped_itself_counts_with_the_reward_of_its_last_batches():
