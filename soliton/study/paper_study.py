@@ -266,7 +266,7 @@ BASELINES = Study(
 STABILITY = Study(
     name="stability",
     title="A thousand steps",
-    question="Is SAO still stable after 1,000 steps under heavy lag? Three seeds: a run takes more than ten minutes.",
+    question="Is SAO still stable after 1,000 steps under heavy lag? Three seeds: each run is as long as ten others.",
     recipe=CALCULATOR,
     arms=(arm("sao", "dis", "algorithm=sao"),),
     seeds=SEEDS[:3],
