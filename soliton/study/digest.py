@@ -17,6 +17,8 @@ from soliton.study.study import KEPT_METRICS
 
 MAX_POINTS = 40
 """Most points of a curve."""
+STEP = "train/policy_step"
+"""What counts as a step: a new policy. Batches without signal make none, and schedules and shifts go by policies."""
 LAST_BATCHES = 10
 """Batches at the end over which "last" numbers are means."""
 
@@ -40,11 +42,12 @@ def digest(run: PlannedRun, warm: Path | None, *, commit: str | None, machine: s
         raise ConfigError(f"{run.folder} holds no run that has ended; it has to be made again")
     rows = list(read_metrics(run.folder))
     batches = [row for row in rows if row["stage"] == "train"]
-    bins = _bins([int(row["step"]) for row in batches])
+    bins = _bins(batches)
+    ends = [int(batches[chosen[-1]][STEP]) for chosen in bins]
     costs = _costs(run.folder)
     names = (*KEPT_METRICS, *run.study.extra_metrics)
     cumulated_tokens = _cumulated([row["tokens/total"] for row in batches])
-    cumulated_cpu_s = _cumulated([costs.get(("train", int(row["step"])), 0.0) for row in batches])
+    cumulated_cpu_s = _cumulated([costs.get(("train", step), 0.0) for step in range(ends[-1] + 1)]) if ends else []
     return RunResult(
         schema=SCHEMA,
         study=run.study.name,
@@ -61,10 +64,10 @@ def digest(run: PlannedRun, warm: Path | None, *, commit: str | None, machine: s
         uses_pretrained_critic=_has_critic(batches) and run.arm.start == "policy and critic" and warm is not None,
         num_eval_prompts=run.num_eval_prompts,
         evaluations=_evaluations(rows, warm),
-        curve_steps=[int(batches[chosen[-1]]["step"]) for chosen in bins],
+        curve_steps=ends,
         curves={name: curve for name in names if (curve := _curve(batches, bins, name)) is not None},
         tokens=[int(cumulated_tokens[chosen[-1]]) for chosen in bins],
-        cpu_s=[round(cumulated_cpu_s[chosen[-1]], 2) for chosen in bins],
+        cpu_s=[round(cumulated_cpu_s[step], 2) for step in ends],
         stage_cpu_s=_stage_costs(costs, warm),
         numbers=_numbers(batches),
         held_out={name: points for name in run.study.extra_metrics if (points := _held_out(rows, name))},
@@ -73,7 +76,7 @@ def digest(run: PlannedRun, warm: Path | None, *, commit: str | None, machine: s
 
 def _evaluations(rows: Sequence[Row], warm: Path | None) -> list[tuple[int, float]]:
     """Evaluations during training, after the one of the warm start's policy."""
-    found = {int(row["step"]): float(row["eval/pass_at_1"]) for row in rows if row["stage"] == "eval"}
+    found = {int(row[STEP]): float(row["eval/pass_at_1"]) for row in rows if row["stage"] == "eval"}
     summary = read_summary(warm) if warm is not None else None
     before = summary and summary.get("pass_at_1_before")
     if before:
@@ -83,21 +86,31 @@ def _evaluations(rows: Sequence[Row], warm: Path | None) -> list[tuple[int, floa
 
 def _held_out(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
     """A metric at each evaluation during training that has it."""
-    found = [(int(row["step"]), row.get(name)) for row in rows if row["stage"] == "eval"]
+    found = [(int(row[STEP]), row.get(name)) for row in rows if row["stage"] == "eval"]
     return [(step, round(value, 4)) for step, value in found if value is not None]
 
 
 def _costs(folder: Path) -> dict[tuple[str, int], float]:
-    """(stage as the run calls it, step) -> seconds of one core; step -1 sums what belongs to no step."""
+    """(stage as the run calls it, step) -> seconds of one core; step -1 sums what belongs to no step.
+
+    A step has several lines where batches without signal followed it: they add up. A resumed run begins anew with a
+    line of the stage "start": from the first step that it makes on, earlier lines of the stage count no more.
+    """
     costs: dict[tuple[str, int], float] = {}
+    resumed: set[str] = set()  # stages that this process has gone on with
     path = folder / COSTS
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
         try:
             cost = json.loads(line)
         except json.JSONDecodeError:
             continue  # torn by a kill
-        key = (str(cost["stage"]), int(cost["step"]))
-        costs[key] = cost["cpu_s"] + (costs.get(key, 0.0) if key[1] < 0 else 0.0)
+        stage, step = str(cost["stage"]), int(cost["step"])
+        if stage == "start":
+            resumed.clear()
+        elif step >= 0 and stage not in resumed:
+            resumed.add(stage)
+            costs = {key: cpu_s for key, cpu_s in costs.items() if key[0] != stage or key[1] < step}
+        costs[stage, step] = costs.get((stage, step), 0.0) + cost["cpu_s"]
     return costs
 
 
@@ -111,13 +124,17 @@ def _stage_costs(costs: dict[tuple[str, int], float], warm: Path | None) -> dict
     return {stage: round(cpu_s, 2) for stage, cpu_s in sums.items()}
 
 
-def _bins(steps: Sequence[int]) -> list[range]:
-    """At most `MAX_POINTS` bins of equal size (the last one may be smaller), as ranges of positions."""
-    size = max(1, math.ceil(len(steps) / MAX_POINTS))
-    return [range(start, min(start + size, len(steps))) for start in range(0, len(steps), size)]
+def _bins(batches: Sequence[Row]) -> list[list[int]]:
+    """Positions of the batches, in at most `MAX_POINTS` bins of as many steps each (the last one may have fewer)."""
+    last = int(batches[-1][STEP]) if batches else 0
+    size = max(1, math.ceil(last / MAX_POINTS))
+    bins: dict[int, list[int]] = {}
+    for position, row in enumerate(batches):
+        bins.setdefault(max(0, int(row[STEP]) - 1) // size, []).append(position)
+    return list(bins.values())
 
 
-def _curve(rows: Sequence[Row], bins: Sequence[range], name: str) -> list[float | None] | None:
+def _curve(rows: Sequence[Row], bins: Sequence[Sequence[int]], name: str) -> list[float | None] | None:
     if not any(row.get(name) is not None for row in rows):
         return None
     return [_rounded(_mean(rows[i].get(name) for i in chosen)) for chosen in bins]

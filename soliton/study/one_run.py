@@ -33,7 +33,7 @@ class CostRecorder:
     """A `RunView` that writes down what each step cost, and passes on where the run is.
 
     Each line of the file is `{"stage", "step", "cpu_s"}` with the seconds SINCE THE LINE BEFORE, so that lines of a
-    resumed run can be added up: for a step that was made twice, the later line counts.
+    resumed run can be added up: what a later process made again counts.
 
     Args:
         folder: of the run.

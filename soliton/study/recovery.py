@@ -6,7 +6,8 @@
     end of phase      mean held-out pass@1 of the last `WINDOW` evaluations of the phase
 
 An evaluation at the step of a shift is made in the new phase. A run that does not recover within its phase counts with
-the length of the phase: a lower bound, said as such.
+the length of the phase: a lower bound, said as such. A run that stopped itself is not left out: it never recovers, and
+the reward of its last batches stands for what it would have had in phases that it did not see.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from soliton.study.outcomes import Quantity
+from soliton.study.outcomes import Quantity, accuracy_at_end
 from soliton.study.result import RunResult
 
 WINDOW = 3
@@ -46,7 +47,7 @@ def level_at_end(phase: Phase) -> Quantity:
     """Held-out pass@1 at the end of a phase."""
 
     def quantity(run: RunResult) -> float | None:
-        return _mean([value for _, value in phase.evaluations(run.evaluations)][-WINDOW:])
+        return _level(run, [value for _, value in phase.evaluations(run.evaluations)][-WINDOW:])
 
     return quantity
 
@@ -56,7 +57,7 @@ def level_at_once(phase: Phase) -> Quantity:
 
     def quantity(run: RunResult) -> float | None:
         found = phase.evaluations(run.evaluations)
-        return _mean([value for step, value in found if step <= phase.begins + AT_ONCE_STEPS])
+        return _level(run, [value for step, value in found if step <= phase.begins + AT_ONCE_STEPS])
 
     return quantity
 
@@ -66,7 +67,7 @@ def steps_to_recover(before: Phase, phase: Phase, share: float) -> Quantity:
 
     def quantity(run: RunResult) -> float | None:
         level, found = level_at_end(before)(run), phase.evaluations(run.evaluations)
-        if level is None or len(found) < 2:
+        if level is None or (len(found) < 2 and run.status == "finished"):
             return None
         for (step, value), (_, following) in pairwise(found):
             if min(value, following) >= share * level:
@@ -105,6 +106,10 @@ def mean_after(metric: str, begins: int, ends: int) -> Quantity:
         return _mean([value for step, value in curve if begins < step <= ends and value is not None])
 
     return quantity
+
+
+def _level(run: RunResult, values: Sequence[float]) -> float | None:
+    return accuracy_at_end(run) if not values and run.status != "finished" else _mean(values)
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -30,10 +30,10 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         machine: processor, Python and torch.
         status: "finished", or "stopped" by the run itself (`RunError`), which is a result, too.
         reason: why it stopped; None if it finished.
-        steps: batches trained.
+        steps: batches consumed; one without signal makes no new policy.
         uses_pretrained_critic: its critic began as the warm start left it.
         num_eval_prompts: held-out prompts behind each evaluation.
-        evaluations: (step, pass@1), the first one at step 0.
+        evaluations: (step, pass@1), the first one at step 0. Steps are policy versions here and below.
         curve_steps: last step of each bin of the curves.
         curves: metric -> mean of each bin; None where the metric was absent in all of it.
         tokens: tokens trained (prompts and observations included) up to each step of `curve_steps`.

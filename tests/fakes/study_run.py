@@ -32,6 +32,7 @@ def make_run(folder: Path, recipe: Path, overrides: Sequence[str], out: IO[str])
                 "stage": "train",
                 "step": step,
                 "time_s": 1.0,
+                "train/policy_step": float(step),
                 "reward/mean": 0.1 * step,
                 "staleness/mean": 7.0 if algorithm == "sao" else 17.0,
                 "staleness/max": 40.0,
@@ -44,9 +45,8 @@ def make_run(folder: Path, recipe: Path, overrides: Sequence[str], out: IO[str])
         costs.append({"stage": "train", "step": step, "cpu_s": 3.0 if algorithm == "sao" else 1.0})
         if step % 2 == 0:
             accuracy = 0.1 if algorithm == "grpo" and step == STEPS else 0.2 + 0.1 * step + 0.01 * seed
-            rows.append(
-                {"stage": "eval", "step": step, "time_s": 1.0, "eval/pass_at_1": accuracy, "eval/info/cute": 0.5}
-            )
+            held_out = {"eval/pass_at_1": accuracy, "eval/info/cute": 0.5, "train/policy_step": float(step)}
+            rows.append({"stage": "eval", "step": step, "time_s": 1.0, **held_out})
     ending = {"status": "stopped", "reason": "no signal"} if stopped else {"status": "finished", "reason": None}
     summary = {"config_sha256": "abc", "pass_at_1_before": {"mean": 0.2 + 0.01 * seed}, "exit": ending}
     (folder / "cpu.jsonl").write_text("".join(json.dumps(cost) + "\n" for cost in costs))

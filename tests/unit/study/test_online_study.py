@@ -67,6 +67,18 @@ def test_a_run_without_evaluations_has_no_recovery():
     assert level_at_once(SECOND)(run_with(0.1, 0.2)) is None
 
 
+def test_a_run_that_stopped_itself_is_not_left_out():  # else only the runs that went well would be compared
+    ended = {"status": "stopped", "reason": "no signal", "numbers": {"last reward/mean": 0.05}}
+    before = run_with(0.1, 0.2, 0.5, 0.6, **ended)  # at step 30: it never saw the second phase
+    assert level_at_end(FIRST)(before) == pytest.approx((0.2 + 0.5 + 0.6) / 3)
+    assert level_at_once(SECOND)(before) == level_at_end(SECOND)(before) == 0.05
+    assert steps_to_recover(FIRST, SECOND, 0.5)(before) == 71.0
+    assert is_recovered(FIRST, SECOND, 0.5)(before) == 0.0
+    within = run_with(0.1, 0.2, 0.5, 0.6, 0.7, 0.0, **ended)  # it saw the shift
+    assert level_at_once(SECOND)(within) == 0.0
+    assert steps_to_recover(FIRST, SECOND, 0.5)(within) == 71.0
+
+
 def test_shares_and_training_metrics_are_those_of_the_phase():
     shares = [(step, step / 1000) for step in range(10, 121, 10)]
     run = run_with(0.1, 0.2, 0.3, held_out={"eval/info/style/chuunibyou": shares})

@@ -1,7 +1,6 @@
 """A study from its record to its page, with runs that a fake program makes; and what goes wrong."""
 
 import io
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -315,14 +314,3 @@ def test_the_view_on_a_terminal_shows_what_runs_and_keeps_what_has_ended():
     assert "30/60" in shown
     assert "1 of 2 runs, 0:00 left" in shown
     assert isinstance(make_study_view(Console(file=out, force_terminal=False), lambda: 0.0), PlainStudyView)
-
-
-def test_torn_lines_of_costs_are_left_out_and_repeated_steps_count_once(tmp_path):
-    from soliton.study.digest import _costs, _stage_costs
-
-    lines = [("start", -1, 2.0), ("train", 1, 1.0), ("train", 2, 1.5), ("start", -1, 3.0), ("train", 2, 4.0)]
-    text = "".join(json.dumps({"stage": s, "step": n, "cpu_s": c}) + "\n" for s, n, c in lines)
-    (tmp_path / "cpu.jsonl").write_text(text + '{"stage": "tra')
-    costs = _costs(tmp_path)
-    assert costs == {("start", -1): 5.0, ("train", 1): 1.0, ("train", 2): 4.0}
-    assert _stage_costs(costs, None) == {"start": 5.0, "train": 5.0}
