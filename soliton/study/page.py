@@ -224,7 +224,7 @@ def _shown_verdict(verdict: Verdict) -> str:
 
 def _stops(runs: Sequence[RunResult]) -> str:
     stopped = [run for run in runs if run.status != "finished"]
-    lines = [f"* `{run.arm}`, seed {run.seed}, after {run.steps} steps: {run.reason}" for run in stopped]
+    lines = [f"* `{run.arm}`, seed {run.seed}, after {run.steps} batches: {run.reason}" for run in stopped]
     return "\n".join(["Runs that stopped themselves:\n", *lines, ""]) if lines else ""
 
 

@@ -180,7 +180,7 @@ def test_a_run_that_stopped_itself_is_a_result_and_said_to_be_one(tmp_path):
     failures, _, view = run(tmp_path)
     assert failures == []
     assert view.endings["small/grpo-1"] == "stopped: no signal"
-    assert "* `grpo`, seed 1, after 6 steps: no signal" in (tmp_path / "out" / "study.md").read_text()
+    assert "* `grpo`, seed 1, after 6 batches: no signal" in (tmp_path / "out" / "study.md").read_text()
 
 
 def test_runs_under_way_end_with_an_interrupted_study(tmp_path):
