@@ -76,6 +76,16 @@ def removed_share(run: RunResult) -> float | None:
     return None if kept is None else 1.0 - kept
 
 
+def usually_removed_share(run: RunResult) -> float | None:
+    """The same as a median over the curve: what a clip does is seen there.
+
+    In the first batch of an untouched critic, which says 0 everywhere, every trajectory without reward has no
+    advantage; a mean over the run would count that as clipped.
+    """
+    kept = median_of_curve("actor/signal_share")(run)
+    return None if kept is None else 1.0 - kept
+
+
 def train_cpu_s(run: RunResult) -> float:
     """Seconds of one core: rollouts, learning, and the value pretraining of the critic that the run uses."""
     return run.cpu_s[-1] + pretraining_cpu_s(run) if run.cpu_s else 0.0

@@ -16,6 +16,7 @@ from soliton.study.outcomes import (
     pretraining_cpu_s,
     removed_share,
     train_cpu_s,
+    usually_removed_share,
 )
 from soliton.study.rules import above, below, both, higher, judged, keeps, loses, not_testable, shown, unless_the_same
 from soliton.study.study import Claim, Verdict
@@ -42,6 +43,14 @@ def test_one_batch_does_not_decide_the_median_of_a_curve():
     run = result(curves={"critic/explained_var": [0.1, None, -22_000.0, 0.2, 0.3]})
     assert median_of_curve("critic/explained_var")(run) == pytest.approx(0.15)
     assert median_of_curve("critic/grad_norm")(run) is None
+
+
+def test_a_first_batch_without_advantages_does_not_count_as_clipped():
+    curves = {"actor/signal_share": [0.32, 1.0, 1.0, 0.998]}
+    run = result(curves=curves, numbers={"mean actor/signal_share": 0.83})
+    assert removed_share(run) == pytest.approx(0.17)
+    assert usually_removed_share(run) == pytest.approx(0.001)
+    assert usually_removed_share(result(curves={})) is None
 
 
 def test_a_run_that_stopped_itself_counts_with_the_reward_of_its_last_batches():
